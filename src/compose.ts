@@ -46,7 +46,7 @@ export interface Composed {
   close(): Promise<void>
 }
 
-/** The composition root of one instance. Until both clusters answer, every request is refused with the reason. */
+/** Creates one instance and what it depends on. Until both clusters answer, requests are refused with the reason. */
 export function compose(options: ComposeOptions): Composed {
   const connection = new ClusterConnection(options)
   const instance = new InstanceCommands(connection, options.id, options.journal)
@@ -103,7 +103,7 @@ class ClusterConnection implements Connection {
     return this.#instance?.session?.metadata.audit ?? null
   }
 
-  /** Drains for a limited time, then aborts the remaining work, because a cluster may not answer. */
+  /** Lets work in progress end for a limited time, then aborts it, because a cluster may not answer. */
   async close(): Promise<void> {
     this.#reporting?.[Symbol.dispose]()
     const abortTimer = setTimeout(() => this.#stop.abort(), closePatienceMS)

@@ -115,6 +115,7 @@ export class EventApplication {
   pollsFast = false
   #saved: StreamPosition
   #saving: Promise<void> = Promise.resolve()
+  #isSaving = false
   #failure: unknown = null
   #applied = 0
   readonly #start: StreamPosition
@@ -160,7 +161,10 @@ export class EventApplication {
 
   /** Resolves when drained: all events read are applied and the position is stored. Rejects on a failure. */
   async run(): Promise<void> {
-    const saver = setInterval(() => this.#savePosition(), savePositionMS)
+    // A write that takes longer than the interval, on a distant cluster, must not make later ones wait in a queue.
+    const saver = setInterval(() => {
+      if (!this.#isSaving) this.#savePosition()
+    }, savePositionMS)
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
       const awaitMS = (): number => (this.pollsFast ? shortAwaitMS : idleAwaitMS)
@@ -367,7 +371,13 @@ export class EventApplication {
     this.#saved = safe
     const { metadata, partitions } = this.#parts
     const epochs = new Map([...partitions].map(([partition, { epoch }]) => [partition, epoch]))
-    this.#saving = this.#saving.then(() => metadata.savePositions(epochs, safe)).catch((error) => this.#fail(error))
+    this.#isSaving = true
+    this.#saving = this.#saving
+      .then(() => metadata.savePositions(epochs, safe))
+      .catch((error) => this.#fail(error))
+      .finally(() => {
+        this.#isSaving = false
+      })
   }
 
   #fail(error: unknown): void {

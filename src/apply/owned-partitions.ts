@@ -216,6 +216,9 @@ export class OwnedPartitions {
   async #allHavePassed(): Promise<boolean> {
     if (this.#drainTo === null) return false
     const target = this.#drainTo
+    // The application has stored its position when it ends, so the positions need not be read.
+    const appliedAll = this.#owned.size === this.#parts.partitionCount && this.#current === null
+    if (appliedAll && this.#appliedTime !== null && this.#appliedTime > target) return true
     const positions = await this.#parts.metadata.loadPartitions()
     // The position must be later than the time, because many events of a transaction may share one time.
     if ([...positions.values()].every(({ time }) => time > target)) return true

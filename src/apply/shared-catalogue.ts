@@ -3,6 +3,7 @@ import type { Coordination } from '../coordination/coordination.ts'
 import { readNames } from '../definitions/list-catalog.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { Catalogue, type CatalogueEntry } from '../domain/catalogue.ts'
+import { both } from '../domain/in-parallel.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -30,14 +31,19 @@ export class SharedCatalogue {
 
   /** Loads the stored catalogue and the bytes that this instance has copied. */
   async load(): Promise<void> {
-    for (const entry of await this.#parts.metadata.collections.load()) this.catalogue.add(entry)
-    await this.countCopied()
+    const { metadata, coordination } = this.#parts
+    const [entries, bytes] = await both(metadata.collections.load(), metadata.segments.bytesBy(coordination.id))
+    for (const entry of entries) this.catalogue.add(entry)
+    this.#setCopied(bytes)
   }
 
   /** Loads the bytes that this instance has copied. Other instances count the bytes of segments they took over. */
   async countCopied(): Promise<void> {
     const { metadata, coordination } = this.#parts
-    const bytes = await metadata.segments.bytesBy(coordination.id)
+    this.#setCopied(await metadata.segments.bytesBy(coordination.id))
+  }
+
+  #setCopied(bytes: ReadonlyMap<string, number>): void {
     for (const entry of this.catalogue.entries()) entry.copiedBytes = bytes.get(entry.uuid) ?? 0
   }
 

@@ -21,8 +21,8 @@ export class Unpaired {
 const unpairedMax = 100_000
 
 /**
- * Returns the first document of the left stream that is at another position in the right stream, both in natural order;
- * null if there is none.
+ * Compares the order of two streams that are read in natural order, without the unpaired documents. Returns the
+ * document at the first position where the streams differ; null if there is none.
  */
 export async function firstOutOfOrder(
   left: DocumentStream,

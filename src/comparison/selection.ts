@@ -32,8 +32,8 @@ export function selects(
 }
 
 /**
- * Parses `db` or `db.collection`; only the collection's name may contain dots. Null if the namespace is never
- * compared.
+ * Parses `db` or `db.collection`; only the collection's name may contain dots. Null if a name is empty or the namespace
+ * is never compared.
  */
 export function parseNamespace(text: string): Namespace | null {
   const dot = text.indexOf('.')

@@ -10,7 +10,10 @@ import { fromUuid, toUuid } from '../mongo/uuid.ts'
  */
 export type Touched = ReadonlyMap<string, ReadonlySet<string>>
 
-/** Times of definition changes that are applied together. Both are equal unless one instance owns all partitions. */
+/**
+ * Range of the cluster times of definition changes that are applied together. `first` and `last` are equal unless one
+ * instance owns all partitions.
+ */
 export interface ChangeTimes {
   first: ClusterTime
   last: ClusterTime
@@ -51,8 +54,8 @@ export class Barriers {
 
   /**
    * Records that these partitions have reached the barrier. Events of one transaction share a cluster time, and each
-   * partition sees only some of its documents, so definition changes may be found after the barrier is done. They open
-   * it again.
+   * partition sees only some of the documents, so definition changes may be found after the barrier is done. Then the
+   * barrier is no longer done.
    */
   async reach(time: ClusterTime, touched: Touched, partitions: number[]): Promise<void> {
     const _id = keyOf(time)
@@ -65,7 +68,10 @@ export class Barriers {
     ])
   }
 
-  /** What the coordinator read from the catalog when it finished the barrier; null while the barrier is not done. */
+  /**
+   * Returns what the coordinator read from the catalog when it finished the barrier; null while the barrier is not done
+   * for all of these changes.
+   */
   async whenDone(time: ClusterTime, touched: Touched): Promise<ObservedDatabase[] | null> {
     const covered = { $all: toStored(touched) }
     const found = await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })
@@ -75,8 +81,8 @@ export class Barriers {
 
   /**
    * The first barrier that is not done. A partition that waits at a later barrier counts as having reached this one. It
-   * may have passed this barrier while the barrier was done, before another partition opened it again. The stored
-   * position does not show this: it stays before this barrier while the partition waits within the same batch.
+   * may have passed this barrier while it was done, before another partition reported more changes. The partition's
+   * stored position does not show this: it stays before this barrier while the partition waits within the same batch.
    */
   async next(): Promise<Barrier | null> {
     const [found] = await this.#stored.find('barriers', { done: false }, { sort: { _id: 1 }, limit: 1 })
@@ -100,7 +106,7 @@ export class Barriers {
 
   /**
    * Marks a barrier as done if it exists. An instance that owns all partitions calls this after it has applied the
-   * changes alone. The barrier may have been recorded before it owned all of them.
+   * changes alone. The barrier may have been recorded before this instance owned all partitions.
    */
   async settle(time: ClusterTime, touched: Touched): Promise<void> {
     const u = { $set: { done: true, covered: toStored(touched) } }

@@ -126,6 +126,7 @@ export class Coordination {
     return this.#claims.staying
   }
 
+  /** True when this instance owns every partition and no partition is assigned to another instance. */
   get ownsAll(): boolean {
     return this.held.size === this.#parts.partitions && this.staying.size === this.held.size
   }
@@ -135,7 +136,7 @@ export class Coordination {
     return this.#parts.lease.held && this.held.size === this.#parts.partitions
   }
 
-  /** True when every partition is owned by another instance whose lease term has not expired. */
+  /** True when every partition is owned by other instances whose lease terms have not expired. */
   get othersHaveAll(): boolean {
     const own = this.#parts.id
     const isOthers = (partition: number): boolean => {
@@ -160,7 +161,7 @@ export class Coordination {
     return this.#observed.leases.filter((lease) => isAlive(lease)).map((lease) => lease.id)
   }
 
-  /** True when no other instance is known. */
+  /** True when the leases that were read last show no other instance, alive or not. */
   get isAlone(): boolean {
     return this.#observed.leases.every((lease) => lease.id === this.#parts.id)
   }
@@ -176,8 +177,8 @@ export class Coordination {
 
   /**
    * Starts the rounds. Resolves when a round has shown which instance coordinates. Call it while the lease is held.
-   * Rejects with StoppedError when the lease is lost first: no round runs without the lease, and the lease is not taken
-   * again before all work that was begun under it has ended.
+   * Rejects with StoppedError when the lease is lost first. No round runs without the lease, and the lease is not taken
+   * again before all work that began under it has ended.
    */
   async start(): Promise<void> {
     if (!this.#running) {
@@ -204,9 +205,9 @@ export class Coordination {
   }
 
   /**
-   * @param atWork true when this instance is neither paused nor failed. Otherwise it holds the coordinator role only
-   * while no other instance is at work, and gives the role up to one that is. It still takes a vacant role, because an
-   * aborted commit must be undone even when no instance is at work
+   * @param atWork true when this instance is neither paused nor failed. Otherwise it takes and keeps the coordinator
+   * role only while no other live instance is at work. It does so because an aborted commit must be undone even when no
+   * instance is at work
    */
   engage(atWork: boolean): void {
     this.#atWork = atWork
@@ -214,7 +215,8 @@ export class Coordination {
   }
 
   /**
-   * @param takesWork true if the instance may get partitions; false (while paused) if it keeps its own and gets no others
+   * @param takesWork true if this instance may claim partitions; false (while paused) if it keeps those that it owns
+   * and claims no others
    */
   takeWork(takesWork: boolean): void {
     this.#claims.takeWork(takesWork)
@@ -254,23 +256,24 @@ export class Coordination {
   }
 
   /**
-   * Gives all partitions back and takes none until `takeWork(true)` is called. A claim that is under way may still obtain
-   * partitions, and these are given back too. This instance no longer applies their events, and the coordinator that
-   * finishes a commit waits for them.
+   * Gives all partitions back and keeps none until `takeWork(true)` is called. A claim that is in progress may still
+   * succeed. Its partitions are given back too, because this instance no longer applies events, and the coordinator
+   * cannot finish a commit without them.
    */
   async yieldAll(): Promise<void> {
     this.#claims.yield()
     await this.release([...this.held.keys()])
   }
 
-  /** The number of the last convergence for which this instance has declared, by `stopFor`, that its work has stopped. */
+  /** Number of the last convergence for which this instance has declared, by `stopFor`, that its work has stopped. */
   get stoppedFor(): number {
     return this.#stoppedFor
   }
 
   /**
-   * Gives everything back. Then declares to the coordinator that all work which this instance began before this
-   * convergence has ended. From then on, replica sets refuse delayed writes of this instance.
+   * Gives all partitions back and closes the write sessions, after which replica sets refuse delayed writes of this
+   * instance. Then declares to the coordinator that all work which this instance began before this convergence has
+   * ended.
    */
   async stopFor(convergence: number): Promise<void> {
     await this.yieldAll()
@@ -280,8 +283,8 @@ export class Coordination {
   }
 
   /**
-   * Reads which other instances may still do work that they began before this convergence. An instance may do so while
-   * it holds a lease, and after its lease term until its writes are drained, unless it has declared that it has stopped.
+   * Reads which other instances may still do work that they began before this convergence. An instance may do so until
+   * the writes of its lease term have ended, unless it has declared that it has stopped.
    */
   async notStoppedFor(convergence: number): Promise<string[]> {
     const { leases } = await retry('reading the leases', this.#parts.context, () => this.#store.read())
@@ -289,9 +292,14 @@ export class Coordination {
     return others.filter(({ stoppedFor }) => stoppedFor < convergence).map(({ id }) => id)
   }
 
-  /** Resolves at the next change of anything that this class reports, and after every round. */
+  /** Resolves at the next change of the coordinator election, and after every round. */
   changed(): Promise<void> {
     return this.#change.promise
+  }
+
+  /** Resolves `changed` because the state of this instance has changed, for which the caller of `changed` may wait. */
+  wakeWaiting(): void {
+    this.#changed()
   }
 
   #changed(): void {
@@ -307,8 +315,9 @@ export class Coordination {
       this.#wake = new AbortController()
       try {
         if (this.#parts.lease.held) {
-          // Compares with the lease as read, not with the last announcement: each lease term begins without work, and
-          // the server may have applied a delayed announcement, which was considered lost, after a newer one.
+          // Compares with the lease as read, not with the last announcement: each lease term begins with these fields
+          // reset, and the server may have applied a delayed announcement, which was considered lost, after a newer
+          // one.
           const { token } = this
           const shown = this.#observed.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
           const [takesWork, atWork, stoppedFor] = [this.#claims.takesWork, this.#atWork, this.#stoppedFor]
@@ -339,7 +348,7 @@ export class Coordination {
     if (role?.owner === token) this.#term = role.epoch
     const eligible = this.#atWork || !observed.leases.some((one) => one.id !== id && isAlive(one) && one.atWork)
     if (role?.owner === token && !eligible) {
-      // Stop leading before the release. After the release another instance may lead, and the term of this one is over.
+      // Stop leading before the release, because another instance may lead after it.
       this.#election.send({ type: 'lease.lost' })
       await this.#closeWrites()
       await this.#store.release([['coordinator', role.epoch]], token)

@@ -10,17 +10,21 @@ export interface EvictionsParts {
   /** How long an instance may assume that it still holds its lease, ms. */
   confirmMS: number
   context: Pick<RetryContext, 'onRetry' | 'journal'>
-  /** Called when an attempt ends, because the evicted instance's claims may be free by then. */
+  /**
+   * Called when an eviction has succeeded or failed, because the claims of the expired instance may be free by then.
+   */
   onDrained: () => void
 }
 
 /**
- * Evicts instances whose leases have expired. Each eviction runs in the background, because it may take as long as that
- * instance's last write.
+ * Evicts instances whose leases have expired. Each eviction runs in the background, because it may take as long as the
+ * last write of the expired instance.
  */
 export class Evictions {
   readonly #parts: EvictionsParts
-  /** mongosyncIDs. An eviction raises the epoch of the lease first, so the epoch does not identify an attempt. */
+  /**
+   * mongosyncIDs of the instances that are being evicted. Their epochs are left out, because an eviction raises them.
+   */
   readonly #underWay = new Set<string>()
 
   constructor(parts: EvictionsParts) {

@@ -31,7 +31,7 @@ export class StoreFailureDetector implements FailureDetector {
   }
 
   /**
-   * A heartbeat that this instance sent at `sentAt` was acknowledged. Heartbeats are reported in the order of sending.
+   * Call it when the store has acknowledged a heartbeat that this instance sent at `sentAt`, in the order of sending.
    */
   acknowledged(sentAt: HostMoment): void {
     this.#acknowledgedAt = sentAt

@@ -42,7 +42,7 @@ export interface Liveness {
    * so the caller awaits the last one first.
    */
   forget(id: string): Promise<void>
-  /** Wakes the other instances, so that they read at once. Best effort; never rejects. */
+  /** Wakes the other instances, so that they read the ownership at once. Best effort; never throws. */
   notify(): void
   /** Called when another instance notifies. A store without pub/sub never calls it, so callers must also poll. */
   onNotified: (() => void) | null

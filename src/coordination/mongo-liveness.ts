@@ -8,7 +8,7 @@ import { inOrderOfIds, observedInstance, storedHeartbeat } from './stored-heartb
 const collection = 'members'
 /** Time limit of a command by the client's clock, ms. */
 const timeoutMS = 5_000
-/** All rows must fit in one batch, so that no cursor can be lost. No sync runs nearly as many instances. */
+/** All rows must fit in one batch, so that no getMore is needed. No sync runs nearly as many instances. */
 const instancesMax = 1_000
 
 /**

@@ -12,7 +12,10 @@ export class OwnershipLog {
     this.#journal = journal
   }
 
-  /** @param token this instance's own token */
+  /**
+   * Logs the coordinator if it has changed.
+   * @param token this instance's own token
+   */
   coordinator(role: Claim | undefined, token: OwnerToken): void {
     const { owner = null, epoch = 0 } = role ?? {}
     if (owner === this.#logged.owner && epoch === this.#logged.epoch) return

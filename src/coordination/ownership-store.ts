@@ -14,7 +14,7 @@ export interface Claim {
   owner: OwnerToken | null
   /** Increases with every new owner. */
   epoch: number
-  /** The last owner and since when, kept after the claim is given back. */
+  /** The last owner and the time of its claim, kept after the claim is given back. */
   last: { owner: OwnerToken; since: Date }
 }
 
@@ -30,8 +30,8 @@ const timeoutMS = 5_000
  */
 export const historyMax = 1_000
 /**
- * The number of older history documents that each claim deletes. It is above 1, because an owner that died before it
- * deleted any leaves them to its successor.
+ * The number of older history documents that each new claim deletes. It is above 1, so that a claim also deletes what
+ * an owner left that died before it deleted any.
  */
 const forgottenAtOnce = 10
 const instancePrefix = 'instance:'
@@ -129,12 +129,13 @@ export class OwnershipStore {
   }
 
   /**
-   * Evicts an instance whose lease has expired, so that its claims may be taken over. After the first step the instance
-   * cannot renew its lease. After the second step all of its writes have ended, and delayed writes are rejected. It may
-   * be repeated, also by several instances at the same time.
+   * Evicts an instance whose lease has expired, so that its claims may be taken over. First it raises the epoch of the
+   * lease, so that the instance cannot renew it. On a replica set it then closes the instance's write sessions, so that
+   * delayed writes are rejected. Last it waits until all writes have ended. An eviction may be repeated, also by
+   * several instances at the same time.
    * @returns false when the lease was renewed or another instance completed the eviction first
    * @param confirmMS how long that instance may continue to assume that it holds its lease, ms; 0 where the expiry
-   * proves that it does not
+   * proves that it does not hold it
    */
   async evict(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<boolean> {
     const name = OwnershipStore.leaseName(lease.id)

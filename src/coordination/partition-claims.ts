@@ -24,8 +24,8 @@ export interface PartitionClaimsParts {
 }
 
 /**
- * The partitions that this instance owns. Each round claims free partitions of this instance's share; partitions of
- * another instance's share stay owned until event application has given them back.
+ * The partitions that this instance owns. Each round claims the free partitions that are assigned to this instance.
+ * Owned partitions that are now assigned to another instance stay owned until event application gives them back.
  */
 export class PartitionClaims {
   readonly #parts: PartitionClaimsParts
@@ -55,7 +55,7 @@ export class PartitionClaims {
     return this.#takesWork
   }
 
-  /** Number of times that partitions were given back. Read it before the ownership that `share` gets. */
+  /** Number of times that partitions were given back. Read it before reading the ownership that `share` receives. */
   get releases(): number {
     return this.#releases
   }
@@ -87,15 +87,15 @@ export class PartitionClaims {
     }
   }
 
-  /** Makes every round give all partitions back until work is taken again. */
+  /** Makes every round give all partitions back, until `takeWork(true)` is called. */
   yield(): void {
     this.#yields = true
   }
 
   /**
-   * Claims the free partitions of this instance's share.
+   * Claims the free partitions that are assigned to this instance.
    * @param token this instance's owner token when the ownership was read
-   * @param releases `releases` when the ownership was read
+   * @param releases value of `releases` when the ownership was read
    */
   async share({ leases, claims }: Ownership, token: OwnerToken, releases: number): Promise<void> {
     const { id, partitions, lease, store, log, closeWrites, onGivenBack } = this.#parts

@@ -21,7 +21,7 @@ export interface PeerCommandsParts extends Addressee {
   current: { readonly session: CommandedSession | null }
   /**
    * Performs the command as if it had arrived through this instance's own API.
-   * @param sender the instance that passed it on, as its record names it; null if it names none
+   * @param sender mongosyncID of the instance that passed the command on; null if the command's record has none
    */
   perform: (given: GivenCommand, sender: string | null) => Promise<void>
   context: RetryContext
@@ -33,7 +33,7 @@ const pollMS = 200
 
 /**
  * Passes commands on to all instances. Instances do not connect to each other, so commands go through the metadata
- * database, which each instance polls once a second. A command is for the processes that were alive when it was given,
+ * database, which each instance polls once a second. A command is for the processes that were alive when it was stored,
  * and each of them performs it at most once. A process that starts later, or polls after the command was closed, does
  * not perform it.
  */
@@ -47,7 +47,7 @@ export class PeerCommands {
     this.#patienceMS = parts.patienceMS ?? 30_000
   }
 
-  /** Begins the commands that were given to this instance since the last poll. Only one poll runs at a time. */
+  /** Begins the commands that were stored for this instance since the last poll. Only one poll runs at a time. */
   poll(): void {
     this.#polling ??= this.#poll()
       .catch((error) => this.#parts.context.onRetry?.('polling for commands', error))
@@ -57,8 +57,9 @@ export class PeerCommands {
   }
 
   /**
-   * Resolves when all live instances have answered, and after `patienceMS` at the latest. Throws RefusedError
-   * WrongState when this instance takes no part in a sync, and ClusterUnreachable when the destination does not answer.
+   * Passes the command on. Resolves when all live instances have answered, and after `patienceMS` at the latest. Throws
+   * RefusedError WrongState when this instance takes no part in a sync, and ClusterUnreachable when the destination
+   * does not answer.
    */
   async give(given: GivenCommand): Promise<PeerAnswers> {
     const session = this.#parts.current.session
@@ -83,7 +84,7 @@ export class PeerCommands {
       await commands.give(id, given, record.generation, to, this.#parts.id)
       await this.#answered(session, id, to)
     } finally {
-      // From now on no instance can take the command, so the answer that is given here for a silent one stays true.
+      // From now on no instance can take the command, so the answer `NoAnswer` for an instance stays true.
       await commands.close(id)
     }
     const answered = await commands.read(id)
@@ -110,8 +111,8 @@ export class PeerCommands {
   }
 
   /**
-   * Returns a test for instances that have died or restarted since. It is false for an instance without a row in the
-   * store, because the store may have been flushed.
+   * Returns a test for instances that have died or restarted since the command was stored. It is false for an instance
+   * without a row in the store, because the store may have been flushed.
    */
   async #gone(session: CommandedSession): Promise<(one: Addressee) => boolean> {
     const observed = new Map((await session.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
@@ -135,9 +136,9 @@ export class PeerCommands {
     if (!session || context.signal.aborted) return
     for (const waiting of await session.commands.waiting(incarnation, session.record.generation)) {
       if (!(await session.commands.take(waiting.id, incarnation, this.#patienceMS))) continue
-      // The instance has another session by now, for which the command was not given.
+      // The instance has begun another session in the meantime. The command is not for that session.
       if (this.#parts.current.session !== session) return
-      // Not awaited: a pause may take long, and commands given in the meantime must not wait for it. It never rejects.
+      // Not awaited: a pause may take long, and later commands must not wait for it. `#perform` never rejects.
       void this.#perform(session.commands, waiting)
     }
   }
@@ -160,7 +161,7 @@ export class PeerCommands {
     if (error instanceof RefusedError) {
       return { success: false, error: error.refusal, errorDescription: redactUris(error.message) }
     }
-    // The command is not tried again. A command that is interrupted because this process stops has not failed.
+    // The command is not tried again. If this process stops and thereby interrupts the command, nothing is logged.
     const { context } = this.#parts
     if (!context.signal.aborted) {
       context.journal?.('command failed', { command, error: errorStack(error) ?? errorText(error) })

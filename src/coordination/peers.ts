@@ -45,7 +45,7 @@ export class Peers {
     return this.#parts.store.load(until)
   }
 
-  /** The term and commit attempt that this instance's reports as coordinator carry now. */
+  /** The coordinator term, the commit attempt and the number of convergences that this instance's reports carry. */
   get worked(): Worked {
     const { attempt, convergences } = this.sync.context
     return { term: this.#parts.coordination.term, attempt, convergences }
@@ -86,7 +86,7 @@ export class Peers {
    * instance was asked for a different commit, and WrongState when a commit cannot begin now.
    * @param convergences the convergence after which this instance has observed that everything is copied
    * @param until aborts the attempt, which then rejects with StoppedError
-   * @returns how many commits were aborted before this one; `abort` takes it to identify this commit
+   * @returns how many commits were aborted before this one, which identifies this commit for `abort`
    */
   async request(
     request: CommitRequest,
@@ -98,8 +98,8 @@ export class Peers {
     const known = sync.context.request
     const others = observed?.filter((one) => one.alive && one.id !== id)
     // An instance may have stored the known request and then died, or been refused, before it began the commit. When
-    // other instances exist, one of them may also be about to begin, so a recent request is not replaced. Otherwise an
-    // instance could carry out a commit where a rehearsal was requested, and enable writes on the destination.
+    // other instances exist, one of them may also be about to begin, so a recent request is not replaced: an instance
+    // could otherwise carry out a commit where a rehearsal was requested, and enable writes on the destination.
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
     const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
     const replaces = isUnused && known && (others?.length === 0 || isOld) ? known.at : null
@@ -110,7 +110,7 @@ export class Peers {
       until,
     )
     const { context } = after
-    // A release that did not store requests began the commit that is under way.
+    // Without a stored request, an earlier release began the commit that is in progress. It did not store requests.
     const stored = context.request ?? (after.matches('committing') ? plainCommit : null)
     if (!stored && !after.hasTag('decided')) {
       throw new RefusedError(
@@ -131,7 +131,8 @@ export class Peers {
    * Requests that collections are converged again. The request has no effect when more than `convergencesBefore`
    * convergences have been requested by now, or when the sync is not replicating.
    * @param until cancels the request, which then rejects with StoppedError
-   * @param filter replaces the filters in the same step. Such a request has an effect also while a convergence is planned
+   * @param filter replaces the filters in the same step. Such a request also has an effect while a convergence is being
+   * planned
    * @returns the state that is stored afterwards
    */
   async converge(
@@ -161,7 +162,8 @@ export class Peers {
 
   /**
    * Aborts the current commit if exactly `abortsBefore` commits were aborted before it. It may be repeated.
-   * @param why the reason and, for a command, the signal that cancels it (StoppedError then)
+   * @param why the reason, the result of a rehearsal, and the signal `until` that cancels the write, which then rejects
+   * with StoppedError
    * @returns false when it is too late because the commit is decided
    */
   async abort(
@@ -194,8 +196,8 @@ export class Peers {
 
   /**
    * Resolves when the coordinator owns every partition, so that it can finish a commit: all other instances have given
-   * their partitions back, and none can apply events again. It also waits for an instance that joins only now, because
-   * that instance receives the commit too.
+   * their partitions back, and none can apply events again. It also waits for an instance that joins only now. That
+   * instance gives its partitions back too, because it follows the commit.
    */
   async alone(signal: AbortSignal): Promise<void> {
     const { coordination } = this.#parts
@@ -219,10 +221,10 @@ export class Peers {
       return null // the store does not answer now; a commit can wait
     })
     if (!observed) return false
-    // An instance that sends no heartbeats but holds a lease still works on its claims.
+    // An instance that sends no heartbeats but holds a lease may still work on its claims.
     const missing = new Set(coordination.members)
-    // The heartbeat of a stopped instance stays valid for a while, and a commit does not wait for that instance. (After
-    // a commit no instance holds a lease, so the lease shows nothing then.)
+    // The heartbeat of a stopped instance stays valid for a while, but a commit does not wait for that instance. After
+    // a commit no instance holds a lease, so leases do not show which instances have stopped.
     const hasLeft = (one: string): boolean => state === 'COMMITTING' && coordination.hasLeft(one)
     for (const one of observed) if (one.alive && !hasLeft(one.id)) missing.add(one.id)
     for (const one of observed) if (one.alive && one.progress.state === state) missing.delete(one.id)
@@ -232,8 +234,7 @@ export class Peers {
   }
 
   /**
-   * Stores a request for a commit that the instances follow although the stored sync has no request, because an earlier
-   * release began the commit without storing one.
+   * Stores a request for the commit that is in progress. An earlier release began that commit without storing one.
    */
   async requestAgain(abortsBefore: number, dryRun: boolean): Promise<void> {
     const request = { dryRun, maxSeconds: null, at: Date.now() }

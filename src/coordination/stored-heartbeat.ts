@@ -40,8 +40,8 @@ export function storedHeartbeat({
 }
 
 /**
+ * Parses a stored heartbeat. Throws FatalError MetadataVersion if it does not have the form of `heartbeatVersion`.
  * @param ageMS time since the heartbeat was stored, by the store's clock
- * Throws FatalError MetadataVersion for a heartbeat that this version did not write.
  */
 export function observedInstance(stored: unknown, ageMS: number, ttlMS: number): ObservedInstance {
   const parsed = v.safeParse(schema, stored)

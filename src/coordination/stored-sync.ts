@@ -12,8 +12,8 @@ export interface StoredSync {
 }
 
 /**
- * Returns the snapshot of a stored document, which has this release's form (schema version 2 to 4) or the flat fields of the
- * earlier form (1). No document means that the sync has not begun.
+ * Returns the snapshot of a stored document. The document has this release's form (schema version 2 to 4) or the flat
+ * fields of the earlier form (1). No document means that the sync has not begun.
  * @param generation how often the sync was reversed
  */
 export function syncFrom(
@@ -57,9 +57,10 @@ function fromVersion1(fields: Partial<SyncVersion1>, generation: number): SyncSn
   if (value === gathering) {
     Object.assign(context, { attempt: context.attempt + 1, commitPoint: null, failure: null })
   }
-  // Version 1 kept the failure of an aborted commit and of an abandoned attempt, which is cleared here.
+  // Version 1 kept the failure of an aborted commit and of an abandoned attempt. This version does not.
   if (value !== 'failed' && !hasDecided(step)) context.failure = null
-  // Version 1 stored no term before the decision. Users may therefore be able to write from the step `verified` on.
+  // Releases that stored no term enabled writes on the destination before they stored the decision. Users may therefore
+  // be able to write from the step `verified` on.
   context.mayBeOpen = step === 'verified' && !rest.term && !abandoned && !rest.failure
   return resolve(value, context)
 }
@@ -78,7 +79,7 @@ function stateOf(fields: Partial<SyncVersion1>, generation: number): StateValue 
   if (!fields.initialised) return 'initialising'
   if (generation > 0 && !fields.adapted) return { reversing: 'adapting' }
   if (aborts > abortsUndone) return 'undoing'
-  // An abort removed the request of its commit; a release that did not store requests had no abort.
+  // An abort removed the request of its commit. Releases that did not store requests could not abort a commit.
   const mayBeRequested = Boolean(fields.request) || aborts === 0
   if (fields.failure && !abandoned && mayBeRequested) return 'failed'
   const isPrepared = attempt > 0 && step !== 'none' && !(abandoned && heldBack)

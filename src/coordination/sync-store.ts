@@ -11,8 +11,8 @@ const collection = 'stages'
 const id = { _id: 'sync' }
 /**
  * Version 3 added convergences. A snapshot of version 2 does not have them, and is read as a sync that had no
- * convergence. Version 4 added filters that replace those of the start. An earlier release would follow the former
- * filters, so it has to refuse this version.
+ * convergence. Version 4 added filters that replace those of the start. An earlier release would use the former
+ * filters, so it must refuse version 4.
  */
 const version = { writes: 4, reads: [1, 2, 3, 4] }
 
@@ -57,8 +57,11 @@ export class SyncStore {
   }
 
   async #send(event: SyncEvent, stored: StoredDocuments): Promise<SyncSnapshot> {
-    for (;;) {
-      const { snapshot: before, revision } = await this.#load(stored)
+    // A commit sends one event after another while users wait. If the known state is current, which is the rule, no
+    // event has to read it first. If it is outdated, the write changes nothing.
+    const known = this.#latest.revision !== null && this.#latest.snapshot.can(event) ? this.#latest : null
+    for (let current = known; ; current = null) {
+      const { snapshot: before, revision } = current ?? (await this.#load(stored))
       if (!before.can(event)) return before
       const [after] = transition(syncMachine, before, event)
       const { value, context } = after
@@ -74,12 +77,12 @@ export class SyncStore {
   }
 
   /**
-   * Begins the sync on this destination, in the state in which it was moved here. Changes nothing if the stored sync has
-   * had an event since: a delayed write of an earlier coordinator must not return a running sync to its beginning.
+   * Stores the initial state of a reversed sync on its new destination. Changes nothing if the stored sync has had an
+   * event since: a delayed write of an earlier coordinator must not reset a running sync.
    * @returns false if a sync that has had an event is stored
    */
   async begin(moved: StoredSync): Promise<boolean> {
-    // The filter does not match a sync that has had an event, so the upsert collides with its _id.
+    // The filter does not match a sync that has had an event, so the upsert fails with a duplicate `_id`.
     const begun = { ...id, revision: { $in: [null, moved.revision] } }
     return (await this.#stored.findAndUpdate(collection, begun, { $set: moved }, true)) !== null
   }

@@ -104,7 +104,10 @@ export class Alignment {
     return position === undefined || position < at ? null : position
   }
 
-  /** Decides the next documents of each side while the other cluster does not have their `_id`s. */
+  /**
+   * Decides the next documents of each side while the other cluster does not have their `_id`s. Returns true if it has
+   * decided any.
+   */
   async #skipAbsent({ source, destination }: Undecided): Promise<boolean> {
     const [missing, extra] = await Promise.all([
       this.#absentOf('source', 'destination', source),
@@ -120,7 +123,7 @@ export class Alignment {
     return skipped
   }
 
-  /** Asks the other cluster once for each batch. */
+  /** Returns the `_id`s of the batch that the other cluster does not have. Asks that cluster once for each batch. */
   async #absentOf(side: Side, other: Side, { documents, at }: Undecided[Side]): Promise<ReadonlySet<IdentityKey>> {
     const asked = this.#asked[side]
     if (asked.documents !== documents) {

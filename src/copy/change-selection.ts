@@ -14,7 +14,7 @@ import { newlySelected, type Selects } from '../mongo/selection.ts'
 /** The filters that were replaced since collections were last planned. */
 export interface ReplacedFilters {
   before: readonly Selects[]
-  /** True: what is newly excluded is dropped on the destination. */
+  /** True if newly excluded collections and views are dropped on the destination. */
   dropExcluded: boolean
 }
 
@@ -26,13 +26,14 @@ export interface ChangeSelectionParts extends LeaveFilterParts, TakeOverParts {
 }
 
 /**
- * Adapts the catalogue to new filters. A collection leaves the catalogue when its current name on the source is not
- * selected. The destination's collections with newly selected names enter it, and those that cannot become equal are
- * dropped. Returns the UUIDs of the collections in the catalogue that have newly selected names: they must be converged.
+ * Updates the catalogue for new filters. A collection leaves the catalogue when its current name on the source is not
+ * selected. The destination's collections with newly selected names enter the catalogue if they can become equal, and
+ * are dropped otherwise. Returns the UUIDs of the collections in the catalogue that have newly selected names: they
+ * must be converged.
  *
  * A collection may leave only because of a rename: the new filters select its last followed name, and neither they nor
- * the former filters select its current name. It is always dropped, as if the rename had been followed before the
- * filters were changed.
+ * the former filters select its current name. Such a collection is always dropped on the destination, as if the rename
+ * had been followed before the filters were changed.
  *
  * Called in the sync's state `replanning`. Repeatable from any point.
  */
@@ -40,8 +41,8 @@ export async function changeSelection(parts: ChangeSelectionParts, replaced: Rep
   const { catalogue, selection, atStep } = parts
   atStep('replanFilter')
   const newly = newlySelected(selection, replaced.before)
-  // This step comes first, because it frees the newly selected names that collections of the catalogue have on the source
-  // by now.
+  // This step comes first: collections of the catalogue may have newly selected names on the source by now, and this
+  // step frees those names on the destination.
   await takeOverExisting({ ...parts, selection: newly })
   const excluded: CatalogueEntry[] = []
   for (const database of catalogue.databases()) {
@@ -105,9 +106,9 @@ function isRenamed({ uuid, name }: CatalogueEntry, names: ReadonlyMap<string, st
 }
 
 /**
- * Renames on the destination what the source has renamed: an excluded collection must not keep a selected name there.
- * An excluded collection whose name is taken there by something that is not synced is dropped, as after a rename out of
- * the filter. Throws FatalError DestinationConflict when that happens to another collection.
+ * Repeats the source's renames on the destination, so that no excluded collection keeps a selected name there. If a
+ * collection or view that is not synced already has the new name there, an excluded collection is dropped, as after a
+ * rename out of the filter. For any other collection this throws FatalError DestinationConflict.
  */
 async function followNames(
   parts: ChangeSelectionParts,
@@ -119,7 +120,7 @@ async function followNames(
   const existing = (): CatalogueEntry[] =>
     catalogue.inDatabase(database).filter(({ destinationUUID }) => destinationUUID)
   const wanted = new Set(existing().flatMap(({ uuid }) => names.get(uuid) ?? []))
-  // The source has dropped these, and has given their names to others.
+  // The source has dropped these collections and given their names to others.
   const replaced = existing().filter(({ uuid, name }) => !names.has(uuid) && wanted.has(name))
   await leaveFilter(parts, replaced, true)
   const move = async (entry: CatalogueEntry, name: string): Promise<void> => {

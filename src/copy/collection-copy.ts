@@ -12,11 +12,14 @@ import { planCopy } from './plan-copy.ts'
 import { SegmentProgress } from './segment-progress.ts'
 
 const plansAtOnce = 8
-/** The pause between reads of the open segments, as a multiple of the duration of one read. */
+/** The pause between reads of the unfinished segments, as a multiple of the duration of one read. */
 const restFactor = 9
-/** Upper limit of that pause. When the cluster blocked a read, its duration does not show its cost. */
+/** Upper limit of that pause, because a blocked read takes long without costing much. */
 const restMaxMS = 2_000
-/** Segments per claim. Each claim costs a few round trips, and other instances cannot copy claimed segments. */
+/**
+ * Segments per claim, without and with other instances. Each claim costs a few round trips, and other instances cannot
+ * copy claimed segments.
+ */
 const claimedAlone = 64
 const claimedShared = 2
 /** Other instances may claim the same segments at the same time; the next attempt tries other segments. */
@@ -56,7 +59,8 @@ export class CollectionCopy {
   #rest = new AbortController()
   #endFailure: unknown = null
   /**
-   * The coordinator term in which this instance has opened the segments that a predecessor planned but did not open.
+   * The coordinator term in which this instance has made the segments claimable that a predecessor planned but did not
+   * make claimable.
    */
   #openedInTerm: number | null = null
 
@@ -67,7 +71,7 @@ export class CollectionCopy {
     this.#progress = new SegmentProgress(parts.metadata.segments, parts.coordination.token)
   }
 
-  /** Resolves when everything is closed. */
+  /** Resolves when `close` has ended. */
   get over(): Promise<void> {
     return this.#over.promise
   }
@@ -144,7 +148,7 @@ export class CollectionCopy {
   /** Ends the copy of collections whose last segment is done. Resolves when the copies of all of them have ended. */
   endCopies(): Promise<void> {
     return this.#work.run(async () => {
-      // The read below covers the segments that ended last, so the background reads need not continue.
+      // The read below includes the segments that ended last, so the background reads need not continue.
       this.#endAgain = false
       this.#rest.abort()
       await this.#ending
@@ -199,7 +203,9 @@ export class CollectionCopy {
     return this.#parts.catalogue.get(entry.uuid) === entry
   }
 
-  /** Runs one read at a time. A segment that ends during a read is covered by the next. */
+  /**
+   * Begins to read which collections have ended. Runs one read at a time; the next includes what ends during a read.
+   */
   #endSoon(): void {
     this.#endAgain = true
     this.#ending ??= this.#endAll().finally(() => {
@@ -213,7 +219,7 @@ export class CollectionCopy {
       this.#endAgain = false
       const began = performance.now()
       await this.#endCopies().catch(() => {}) // the next call, which is awaited, throws again
-      // A read costs more when more collections are open, and the end of one collection is not urgent.
+      // A read costs more when more segments are unfinished, and the end of one collection is not urgent.
       const rest = Math.min(restMaxMS, (performance.now() - began) * restFactor)
       await sleep(rest, undefined, { signal: this.#rest.signal }).catch(() => {})
     }
@@ -240,9 +246,9 @@ export class CollectionCopy {
   }
 
   /**
-   * Ends the copy of collections whose last segment is done on any instance. A planned collection without open segments
-   * is copied only if it was planned before the open segments were read. Segments are stored before the plan, so this
-   * read finds the segments of every plan known before it. A collection planned later would falsely appear copied.
+   * Ends the copy of collections whose last segment is done on any instance. A collection is copied when it is planned
+   * and has no unfinished segments. Segments are stored before the collection is stored as planned, so the planned
+   * collections are read first. In the reverse order, a collection planned between the two reads would appear copied.
    */
   async #endCopies(): Promise<void> {
     const { catalogue, metadata, reload } = this.#parts
@@ -288,9 +294,10 @@ export class CollectionCopy {
     await metadata.segments.plan(segments)
     const known = bySize.filter((entry) => this.#isKnown(entry))
     for (const entry of known) entry.planned = true
-    // Definitions are followed concurrently, so a collection may be dropped or renamed by now.
+    // Definitions are followed concurrently, so a collection may have been dropped or renamed in the meantime.
     const saved = new Set(await metadata.collections.savePlanned(known))
-    // A later coordinator plans the others itself. It removes the segments stored here before it stores its own.
+    // The collections that were not saved are planned again if they still exist, perhaps by a later coordinator, which
+    // first removes the segments stored here.
     for (const entry of known) entry.planned = saved.has(entry.uuid)
     await metadata.segments.open([...saved])
   }

@@ -33,8 +33,8 @@ const writtenBytes = 4 * 1024 * 1024
  *
  * Through mongos, both sides are read in `_id` order, without orphans. The destination may hold several documents with
  * one `_id` on different shards. They are adjacent, and at most one of them is paired with the source's document. The
- * others are recorded, and the owner of the partition removes them. Throws FatalError DuplicateDocumentId when the
- * source holds several, as the copy does.
+ * others are recorded, and the owner of the partition removes them. If the source holds several documents with one
+ * `_id`, this throws FatalError DuplicateDocumentId, as `copySegment` does.
  */
 export async function convergeSegment(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
   await retry(`converging ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
@@ -63,7 +63,7 @@ class SegmentConvergence {
   /** Documents and bytes of the source that are decided but not yet counted in the segment. */
   #read = { documents: 0, bytes: 0 }
   #isDropped = false
-  /** The destination had no document in the whole range when it was read. */
+  /** True if the destination had no document in the whole range when the range was read. */
   #isEmptyThere = false
 
   constructor(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment, progressed: Progressed) {
@@ -177,8 +177,8 @@ class SegmentConvergence {
   }
 
   /**
-   * Inserts documents, and returns the `_id` elements of those that were refused. An event may have written the
-   * document meanwhile, or another spelling of its `_id` may exist.
+   * Inserts documents, and returns the `_id` elements of those that were refused. An event may have written such a
+   * document meanwhile, or a document may exist whose `_id` has another BSON type and compares equal.
    */
   async #insert(documents: Buffer[]): Promise<Buffer[]> {
     if (this.#signal.aborted) throw new StoppedError()

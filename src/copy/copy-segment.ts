@@ -28,7 +28,7 @@ const batchDocumentsMax = 10_000
 export interface CopySegmentParts extends SegmentWriteParts {
   source: Cluster
   progress: SegmentProgress
-  /** Reads include all changes up to this time. The stream contains every later change. */
+  /** Reads include all changes up to this time. The change stream contains every later change. */
   startTime: ClusterTime
   /** Called with the bytes of each acknowledged batch; they are negative when the segment begins again. */
   progressed: (bytes: number) => void
@@ -183,7 +183,8 @@ async function writeBatch(
     if (error.code === code.duplicateKey && existing.has(identityKey(idElementAt(error)))) continue
     refused.push(idElementAt(error))
   }
-  // An index refuses this version of the document. By the end of the copy, the document has changed or is deleted.
+  // An index refuses this version of the document. When the copy ends, the recorded documents are read again. By then
+  // the source has changed or deleted them.
   await recordIdentities(parts, entry, refused)
   const id = findSpan(last, '_id')
   if (id && !natural) segment.last = typedValue(last, id)

@@ -51,21 +51,21 @@ export interface ConvergencePlanParts {
 }
 
 /**
- * Prepares collections of a running sync to be converged again. If changes were missed that no oplog holds any more, all
- * collections are converged, from a new start time. Otherwise some collections are converged, and changes are followed
- * from the stored positions. Some of these collections may be new for the sync: the stream does not report all of their
- * documents, so they are created and copied.
+ * Prepares collections of a running sync to be converged again. If changes were missed that the oplog no longer holds,
+ * all collections are converged, from a new start time. Otherwise some collections are converged, and changes are
+ * followed from the stored positions. Some of these collections may be new for the sync: the stream does not report all
+ * of their documents, so they are created and copied.
  *
  * The coordinator calls this in the sync's state `replanning`, when it owns all partitions and the other instances have
  * ended all work that they began before. In this state nothing is copied, applied or verified. Only the coordinator's
- * report that everything here is stored ends the state. In a collection's state `copied`, deletes write no
- * tombstones. Once the convergence is planned, no event is applied in this state: an instance that applies events
- * afterwards loads the catalogue after the report, and finds the state `copying`.
+ * report that the plan is stored ends `replanning`. While a collection is `copied`, deletes write no tombstones, so no
+ * event may be applied to a planned collection in that state. An instance that applies events afterwards loads the
+ * catalogue after the report, and finds the collection `copying`.
  *
- * The returned start time is that of an oplog no-op which is written after everything was stopped. Therefore it is not
+ * The returned start time is that of an oplog no-op which is written after all work has stopped. Therefore it is not
  * earlier than any stored position, and for `all` it becomes the position of every partition. Convergence reads the
  * source at this time or later. A change is therefore contained in every such read, or has an event that is applied
- * under the rules of a copy.
+ * while the collection is `copying`.
  *
  * For `all`, definitions are reconciled twice. The first time is before the start time is taken, because building
  * indexes may take long and the oplog may roll over meanwhile. The second time includes the changes before the start
@@ -76,15 +76,15 @@ export interface ConvergencePlanParts {
  * collections that are new for the sync, are converged too. The stream then reports the changes since the stored
  * positions that the new filters select. This has two consequences:
  *
- * - It leaves out the events of a collection under a name that is excluded by now. If the collection has a selected name
- *   again, its rename to that name has an event, which requests a convergence as always (`IncompleteCollections`).
+ * - The stream leaves out the events of a collection under a name that is now excluded. If the collection has a
+ *   selected name again, its rename to that name has an event, which requests a convergence as always
+ *   (`IncompleteCollections`).
  * - A rename from a name that only the former filters exclude requests no convergence, because the new filters select
- *   both names.
- *   The former filters may have left out changes under the first name, before the stored positions. Therefore all
- *   collections that were renamed between the positions and this plan are converged. If the oplog does not reach back to
- *   the positions, everything is converged.
+ *   both names. The former filters may have left out changes under the first name, before the stored positions. All
+ *   collections that were renamed between the positions and this plan are therefore converged. If the oplog does not
+ *   reach back to the positions, all collections are converged.
  *
- * Collections that movePrimary cloned are copied, also if nobody has requested them (`SourcePlacements`).
+ * Collections that movePrimary cloned are copied even if they are not requested (`SourcePlacements`).
  *
  * Repeatable from any point, also by another coordinator, which takes a later start time.
  * @param requested UUIDs on the source, or 'all'
@@ -98,7 +98,7 @@ export async function planConvergence(
   const { replaced, forgetVerified } = parts
   atStep('replan')
   const scope = replaced && requested !== 'all' ? await withRenamed(parts, requested) : requested
-  /** What the new filters include. */
+  /** UUIDs of the collections that the new filters select and the former filters did not. */
   const included = replaced ? await changeSelection(parts, replaced) : new Set<string>()
   const isConcerned = ({ uuid }: CatalogueEntry): boolean => scope === 'all' || scope.has(uuid) || included.has(uuid)
   const ofScope = scope === 'all' || replaced ? null : await databasesWith(parts, scope)
@@ -106,15 +106,15 @@ export async function planConvergence(
   const followDefinitions = async (): Promise<void> => {
     for (const database of await databases()) {
       if (scope === 'all') await definitions.reconcile(database, 'all', 'copying')
-      // What is found here may have been excluded until now.
+      // A new collection that is found here may have been excluded until now.
       else if (replaced) await definitions.reconcile(database, new Set([...scope, ...included]), 'copying')
-      // All documents of another new collection have events after the stored positions, or an event makes it converge.
-      // Clones are copied nevertheless.
+      // Any other new collection needs no copy: all its documents have events after the stored positions, or an event
+      // requests its convergence. Collections that movePrimary cloned are copied nevertheless.
       else await definitions.reconcile(database, scope, (uuid) => (scope.has(uuid) ? 'copying' : 'copied'))
     }
   }
 
-  /** Stores that these collections are compared or copied from the beginning, without anything of an earlier copy. */
+  /** Stores that these collections are compared or copied from the beginning. Removes what an earlier copy stored. */
   const reset = async (some: CatalogueEntry[]): Promise<void> => {
     const begun = { state: 'copying', planned: false, totalCopied: null } as const
     for (const entry of some) Object.assign(entry, { ...begun, endedPartitions: new Set() })
@@ -142,7 +142,7 @@ export async function planConvergence(
     await barriers.removeAll()
     await metadata.savePositions(epochs, { kind: 'time', time: startTime })
   } else if (replaced) await beginAtTimes(parts)
-  // Also those that a coordinator created before it stored the plan.
+  // This includes collections that an earlier coordinator created before it could store the plan.
   const isNew = (entry: CatalogueEntry): boolean =>
     entry.state === 'copying' && (!known.has(entry) || (!entry.planned && entry.convergedFrom === null))
   const concerned = catalogue.entries().filter((entry) => isConcerned(entry) || isNew(entry))
@@ -156,7 +156,7 @@ export async function planConvergence(
   for (const entry of concerned) entry.convergedFrom = startTime
   await metadata.collections.saveConvergedFrom(uuids, startTime)
   atStep('replanEnd')
-  // A TTL index would delete documents meanwhile, and a unique index would refuse them.
+  // During a convergence, a TTL index would delete documents, and a unique index would refuse some.
   await deferredOptions.deferAll(concerned)
   context.journal?.('convergence planned', { collections: uuids.length, all: scope === 'all' })
   return startTime
@@ -168,7 +168,7 @@ async function timeOfNote({ source, context }: ConvergencePlanParts, text: strin
   return operationTimeOf(reply) ?? source.latest
 }
 
-/** Adds the collections that were renamed since the stored positions. */
+/** Adds the collections that were renamed since the stored positions. Returns 'all' if the oplog does not show them. */
 async function withRenamed(
   parts: ConvergencePlanParts,
   scope: ReadonlySet<string>,
@@ -178,7 +178,7 @@ async function withRenamed(
 }
 
 /**
- * Replaces the token of each position by its time, because the server does not find the event of a token that the new
+ * Replaces the resume token of each position by its time, because the server cannot resume at an event that the new
  * filters exclude. The events at that time are applied again.
  */
 async function beginAtTimes({ metadata, epochs }: ConvergencePlanParts): Promise<void> {
@@ -188,7 +188,7 @@ async function beginAtTimes({ metadata, epochs }: ConvergencePlanParts): Promise
   }
 }
 
-/** The databases of these collections. One that is not in the catalogue may be in any selected database. */
+/** The databases of these collections. Searches all selected databases for collections that the catalogue lacks. */
 async function databasesWith(
   { source, catalogue, databases, context }: ConvergencePlanParts,
   uuids: ReadonlySet<string>,
@@ -210,6 +210,7 @@ const databasesAtOnce = 8
  * collections that must be created and copied again. These are capped collections, because insertion order is part of
  * their content, and collections whose shard key cannot become the wanted one. Returns the collections that are to be
  * converged or copied.
+ * @param dropsGone true if collections that the source no longer has are dropped on the destination
  */
 async function prepareDatabase(
   {

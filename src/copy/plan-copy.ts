@@ -11,8 +11,8 @@ const segmentsMax = 2_000
 const samplesPerSegment = 12
 
 /**
- * Splits a collection into `_id` ranges. The first and the last range are unbounded, so the sample affects only the
- * size of the ranges. Returns null when the collection was dropped on the source.
+ * Splits a collection into `_id` ranges. The first range has no lower bound and the last has no upper bound, so the
+ * sample affects only the size of the ranges. Returns null when the collection was dropped on the source.
  */
 export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<Segment[] | null> {
   for (;;) {

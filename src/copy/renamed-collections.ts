@@ -16,9 +16,9 @@ export interface RenamedCollectionsParts {
 }
 
 /**
- * Reads which collections of the source were renamed between the earliest stored position and a time. Returns their
- * UUIDs, or 'lost' when the oplog does not reach back to that position. A rename on a source older than 6.0 has no UUID, so
- * it counts for all collections of the catalogue that are in its database.
+ * Reads which collections of the source were renamed between the earliest stored position and `until`. Returns their
+ * UUIDs, or 'lost' when the oplog does not reach back to that position. The rename event of a source older than 6.0 has
+ * no UUID, so all collections of the catalogue in its database count as renamed.
  */
 export async function renamedCollections(
   { source, catalogue, metadata, context }: RenamedCollectionsParts,
@@ -37,7 +37,7 @@ export async function renamedCollections(
         if (uuid !== '') renamed.add(uuid)
         else for (const entry of catalogue.inDatabase(to?.database ?? database)) renamed.add(entry.uuid)
       }
-      // The position must be later than `until`, because many events may share that time.
+      // A position at `until` is not enough, because many events may share that time.
       if (batch.position.time > until) break
     }
   } catch (error) {

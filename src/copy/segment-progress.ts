@@ -20,7 +20,7 @@ export class SegmentProgress {
     this.#owner = owner
   }
 
-  /** Schedules storing a segment's progress, which the destination has already acknowledged. */
+  /** Schedules storing a segment's progress. The destination has already acknowledged its documents. */
   record(segment: Segment): void {
     if (this.#failure) throw this.#failure
     this.#dirty.add(segment)

@@ -14,7 +14,9 @@ export interface SegmentWriteParts {
   /** Limits the rate and the number of parallel reads and writes. */
   throttle: Throttle
   context: RetryContext
+  /** See `TombstoneRecorder`. */
   nextOrder: (count: number) => number
+  /** False once the entry has left the catalogue. */
   isKnown: (entry: CatalogueEntry) => boolean
   /** Reloads the catalogue that the coordinator has stored. */
   reload: () => Promise<void>
@@ -39,7 +41,10 @@ export async function insertInto(
   throw await movedOnDestination(parts)
 }
 
-/** Another instance may have renamed or dropped the collection for events of its own partitions. */
+/**
+ * Reloads the catalogue, and returns an error that makes the caller retry. Another instance may have renamed or dropped
+ * the collection for events of its own partitions.
+ */
 export async function movedOnDestination({ reload }: Pick<SegmentWriteParts, 'reload'>): Promise<Error> {
   await reload()
   return new TransientReplyError('the collection was renamed or dropped on the destination')

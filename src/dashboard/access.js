@@ -27,7 +27,7 @@ form.addEventListener('submit', (event) => {
 })
 
 /**
- * Like fetch. If tandem requires a token, it waits until the user has entered the right one.
+ * Like `fetch`. If tandem requires a token, this waits until the user has entered the right one.
  * @param {string} path
  * @param {RequestInit} [init]
  * @param {number} [patienceMS] timeout for each try; 0: none
@@ -41,7 +41,7 @@ export async function ask(path, init = {}, patienceMS = 0) {
     const signal = patienceMS > 0 ? { signal: AbortSignal.timeout(patienceMS) } : {}
     const response = await fetch(path, { ...init, ...signal, headers })
     if (response.status !== 401) return response
-    // Another request may have received a new token meanwhile.
+    // The user may have entered a new token meanwhile, for another request.
     if (sessionStorage.getItem(storageKey) === token) await askForToken(token !== null)
   }
 }

@@ -6,7 +6,7 @@ import { create, createSvg, setText } from './page.js'
 
 const width = 600
 const height = 120
-/** The chart shows the shortest of these ranges that holds all data; minutes. */
+/** Time ranges in minutes. The chart shows the shortest one that holds all data. */
 const windows = [2, 5, 10]
 
 export class Chart {
@@ -23,7 +23,7 @@ export class Chart {
   #moments = []
   #end = 0
   #spanMS = 0
-  /** Position of the pointer; 0 to 1. @type {number | null} */
+  /** Position of the pointer as a share of the width, 0 to 1; null outside the plot. @type {number | null} */
   #pointed = null
 
   /**

@@ -4,10 +4,10 @@
 import { bytes, count, percent } from './format.js'
 
 /**
- * The text of each collection's row. A row can be several seconds older than the progress of the sync, because it
- * shows stored figures, the page requests it every few seconds, and tandem reuses an answer. The progress of the whole
- * sync therefore takes precedence. Otherwise the page could show a completed verification above a collection that seems
- * not to be verified.
+ * The text of each collection's row. A row can be several seconds older than the progress of the whole sync, because
+ * the row shows stored figures, the page requests it every few seconds, and tandem may answer from a cache. The
+ * progress of the whole sync therefore takes precedence. Otherwise the page could show a completed verification and a
+ * collection that seems not to be verified.
  */
 
 /** @typedef {CollectionsAnswer['collections'][number]} Row */
@@ -20,7 +20,8 @@ import { bytes, count, percent } from './format.js'
 const infoAfterCopy = ['change event application', 'waiting for commit to complete', 'commit completed']
 
 /**
- * How far the sync as a whole has come with its two passes over all collections.
+ * Returns how far the whole sync has come with its two passes over all collections, the copy and the first
+ * verification.
  * @param {Sample['progress']} progress
  * @returns {Passes}
  */
@@ -34,7 +35,7 @@ export function passesOf(progress) {
 }
 
 /**
- * Whether some row is older than the progress of the whole sync.
+ * True if a row is older than the progress of the whole sync.
  * @param {readonly Row[]} rows
  * @param {Passes} passes
  */

@@ -15,7 +15,7 @@ import { Table } from './table.js'
  */
 
 const everyMS = 5_000
-/** The interval while the rows are behind the progress of the sync. tandem stores their figures about once a second. */
+/** The interval while rows are older than the progress of the sync. tandem stores their figures about once a second. */
 const behindMS = 1_000
 /** Timeout for one request, because a half-open connection never answers. */
 const patienceMS = 30_000
@@ -69,7 +69,7 @@ function turn(distance) {
   void refresh()
 }
 
-/** Sends one request at a time. The next one follows the answer, if the page is visible then. */
+/** Sends one request at a time. After the answer it schedules the next one. Sends none while the page is hidden. */
 async function refresh() {
   clearTimeout(timer)
   if (document.visibilityState !== 'visible' || isRequesting) return
@@ -101,7 +101,7 @@ function show({ collections, total }, skipped) {
   byId('collections-pages').hidden = total <= rowsShown
   before.disabled = skipped === 0
   next.disabled = last >= total
-  // Collections were dropped meanwhile, so this page no longer exists.
+  // Collections were dropped meanwhile, so this page of rows no longer exists.
   if (collections.length === 0 && skipped > 0) turn(-rowsShown)
 }
 

@@ -1,6 +1,9 @@
 /** Formats figures as text. */
 
-/** @typedef {{ text: string, state?: string, share?: number }} Cell content of a table's cell; `share` is the value of a bar, 0 to 1 */
+/**
+ * @typedef {{ text: string, state?: string, share?: number }} Cell the content of a table cell; `share` is the value of
+ * its bar, 0 to 1
+ */
 
 const byteUnits = ['B', 'kB', 'MB', 'GB', 'TB', 'PB']
 

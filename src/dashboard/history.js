@@ -1,14 +1,14 @@
 /** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
 
 /**
- * One moment of a chart; null if the value is unknown.
+ * One point of a chart. `at` is in milliseconds since the epoch; `value` is null if it is unknown.
  * @typedef {{ at: number, value: number | null }} Moment
  */
 
 const keptMS = 10 * 60_000
-/** A rate covers this period. A shorter one would show when heartbeats arrive, not how fast the instances work. */
+/** A rate covers this period. A shorter period would show when heartbeats arrive, not how fast the instances work. */
 const rateMS = 10_000
-/** After this time without a sample, the line is interrupted. */
+/** A longer time without a sample interrupts the line. */
 const gapMS = 5_000
 
 /** The totals of the last ten minutes: those that tandem has kept, and those that the page has received since. */
@@ -17,7 +17,7 @@ export class History {
   #points = []
 
   /**
-   * Adds the history that an instance has kept. A restarted instance has none, so the page also keeps its own.
+   * Adds the points that an instance has kept. A restarted instance has none, so the page keeps its own earlier points.
    * @param {HistoryPoint[]} points
    */
   merge(points) {
@@ -59,7 +59,7 @@ export class History {
       if (!before || at - before[0] > gapMS) from = index
       while ((this.#points[from]?.[0] ?? at) < at - rateMS) from += 1
       const first = this.#points[from] ?? point
-      // The count is lower than before: an instance was restarted and counts from 0.
+      // A lower count than before means that an instance was restarted and counts from 0.
       if (before && point[field] < before[field]) from = index
       const seconds = (at - first[0]) / 1_000
       const value = seconds > 0 && point[field] >= first[field] ? (point[field] - first[field]) / seconds : null

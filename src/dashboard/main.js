@@ -13,10 +13,7 @@ import { eventsOf } from './server-sent-events.js'
 
 /** Receives tandem's events and shows them while the page is open. */
 
-/**
- * If nothing arrives for this many milliseconds, the connection is broken, whatever the browser reports: a sample is
- * due every second.
- */
+/** If nothing arrives for this many milliseconds, the connection counts as broken. A sample is due every second. */
 const silenceMS = 20_000
 /** Milliseconds before a closed connection is opened again. */
 const renewMS = 1_000
@@ -96,7 +93,7 @@ async function listen() {
       // Any error leads to another try.
     }
     clearTimeout(silence)
-    ended.abort() // this connection must not continue beside the next one
+    ended.abort() // closes this connection before the next one is opened
     connection('reconnecting')
     await new Promise((resolve) => setTimeout(resolve, renewMS))
   }

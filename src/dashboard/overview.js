@@ -6,7 +6,7 @@ import { leadingProgress } from './phases.js'
 
 /** Shows state, notices and figures of the whole sync. */
 
-/** Worst first: the headline shows the first state that any instance has. */
+/** In order of precedence: the headline shows the first of these states that any live instance has. */
 const states = /** @type {const} */ (['FAILED', 'PAUSED', 'REVERSING', 'COMMITTING', 'RUNNING', 'COMMITTED', 'IDLE'])
 
 /**
@@ -52,7 +52,7 @@ function infoOf({ instances, problem }, leading) {
 }
 
 /**
- * Lists failures, retries and warnings. One that several instances share is listed once.
+ * Lists failures, retries and warnings. A notice that several instances report is listed once.
  * @param {Sample} sample
  */
 function noticesOf({ instances, progress, problem }) {

@@ -28,8 +28,8 @@ export class Table {
     this.#id = id
     this.#columns = columns
     this.#body = /** @type {HTMLElement} */ (byId(id).querySelector('tbody'))
-    // In narrow windows the table is laid out as blocks, and some browsers then drop its table semantics. Explicit roles
-    // keep them.
+    // In narrow windows the table is laid out as blocks, and some browsers then drop its table semantics. Explicit
+    // roles keep them.
     for (const [selector, role] of [
       ['table', 'table'],
       ['thead, tbody', 'rowgroup'],

@@ -4,7 +4,7 @@ import { type ClusterCatalog, listClusterCatalog } from './list-catalog.ts'
 import { readCommitted } from './listing.ts'
 import { type Distribution, type Placement, readDistributions, readPlacements } from './sharding.ts'
 
-/** The definitions of one cluster. Shard keys and placements are empty for a replica set. */
+/** The definitions of one cluster. `distributions` and `placements` are empty for a replica set. */
 export interface CatalogState {
   catalog: ClusterCatalog
   distributions: Distribution[]
@@ -18,8 +18,8 @@ export interface BothCatalogs {
 }
 
 /**
- * Reads the source's catalog (majority-committed) and the destination's catalog once each. A commit compares this one
- * state with the destination and with what was followed so far, because every read of a large catalog takes long.
+ * Reads the source's catalog (majority-committed) and the destination's catalog once each. All checks of a commit use
+ * this one read, because every read of a large catalog takes long.
  */
 export async function readBothCatalogs(
   { source, destination }: BothClusters,

@@ -7,14 +7,14 @@ import type { IndexBuild } from '../domain/index-building.ts'
 export class BuildsUnderWay {
   readonly #underWay = new Map<string, IndexBuild>()
 
-  /** By the UUID of the collection on the source. */
+  /** The builds, by the UUID of the collection on the source. */
   get underWay(): ReadonlyMap<string, IndexBuild> {
     return this.#underWay
   }
 
   /**
    * @param uuid UUID of the collection on the source
-   * @param build the caller keeps its number of missing indexes up to date
+   * @param build progress of the build; the caller updates the number of missing indexes
    * @param work builds the indexes
    */
   async during(uuid: string, build: IndexBuild, work: () => Promise<void>): Promise<void> {

@@ -105,8 +105,7 @@ function differingIndexes(
     const one = byName.get(indexName(index))
     byName.delete(indexName(index))
     if (!one) {
-      // The commit builds missing indexes, or names those that it cannot build, so a missing index is no difference
-      // yet.
+      // The commit builds these missing indexes later, or reports those that it cannot build.
       const mayStillAppear = stage === 'deferred' || conflictsWithoutUnique(index, wanted.indexes)
       if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
     } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))

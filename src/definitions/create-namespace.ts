@@ -8,10 +8,11 @@ import { code, codeOf, isTransient } from '../mongo/errors.ts'
 /**
  * Creates a collection or view.
  *
- * A server holds no two databases whose names differ only in their letters' case, and answers with DatabaseDifferCase
- * (13297). It keeps a database whose last collection was dropped, although it no longer lists it (measured on 6.0.27;
- * src/mongo/db/catalog/database_holder_impl.cpp). Such an empty database is dropped here, because the source can have
- * had both, one after the other. Throws FatalError DestinationConflict when the other database has collections or views.
+ * A server refuses a second database whose name differs from an existing one only in case, with DatabaseDifferCase
+ * (13297). It keeps a database whose last collection was dropped, although listDatabases no longer shows that database
+ * (measured on 6.0.27; src/mongo/db/catalog/database_holder_impl.cpp). Such an empty database is dropped here, because
+ * the source can have had both databases, one after the other. Throws FatalError DestinationConflict when the other
+ * database has collections or views.
  */
 export async function createNamespace(
   cluster: Cluster,
@@ -29,7 +30,9 @@ export async function createNamespace(
   }
 }
 
-/** Only the server's message names the other database: "… already have: [Shop] trying to create [shop]". */
+/**
+ * Reads the name from the error message, the only place that has it: "… already have: [Shop] trying to create [shop]".
+ */
 function otherNameIn(error: unknown): string | null {
   const [, name] = /already have: \[(.*)\] trying to create/.exec(error instanceof Error ? error.message : '') ?? []
   return name ?? null
@@ -46,13 +49,13 @@ async function dropIfEmpty(cluster: Cluster, database: string, refusal: unknown)
     )
   if (other === null || other === database || other.toLowerCase() !== database.toLowerCase()) throw conflict(refusal)
   const { cursor } = await cluster.read(other, { listCollections: 1, nameOnly: true })
-  // The collection of the views' definitions remains when the last view is dropped.
+  // `system.views`, which stores the definitions of views, remains when the last view is dropped.
   const isEmpty = (cursor.firstBatch as { name: string }[]).every(({ name }) => name === 'system.views')
   if (!isEmpty) throw conflict(refusal)
   try {
     await cluster.write(other, { dropDatabase: 1 })
   } catch (error) {
-    // Without the privilege, somebody else must drop it.
+    // For example, tandem lacks the privilege to drop the database. Then the user must drop it.
     if (codeOf(error) === undefined || isTransient(error)) throw error
     throw conflict(error)
   }

@@ -41,9 +41,10 @@ const changesAtOnce = 32
 const conversionsAtOnce = 4
 
 /**
- * Restores the deferred options at commit: capped sizes, TTL, hidden, prepareUnique and unique. Each step reads the
- * existing definitions once, decides in memory which collections need a change, and changes those in parallel. Each
- * step is therefore repeatable after a crash. Collections and indexes that no longer exist are skipped.
+ * Restores the deferred options at commit (capped sizes, TTL, hidden, prepareUnique and unique), and defers them again.
+ * Each step reads the existing definitions once, decides in memory which collections need a change, and changes those
+ * in parallel. Each step can therefore be repeated after a crash. Collections and indexes that no longer exist are
+ * skipped.
  */
 export class DeferredOptions {
   readonly #cluster: Cluster
@@ -116,8 +117,8 @@ export class DeferredOptions {
   }
 
   /**
-   * Undoes restoreCapped, prepareIndexes, restoreExpiry and finishIndexes. Used when a commit starts again, and when a
-   * reversal makes a cluster the destination. TTL comes first, so that no document expires during the other steps.
+   * Undoes restoreCapped, prepareIndexes, restoreExpiry and finishIndexes, so that events can be applied or collections
+   * converged. TTL comes first, so that no document expires during the other steps.
    */
   async deferAll(all: CatalogueEntry[]): Promise<void> {
     const entries = all.filter(({ destinationUUID }) => destinationUUID)
@@ -161,8 +162,9 @@ export class DeferredOptions {
 
   /**
    * Uses forceNonUnique, a collMod option that the manual does not document. Measured on 6.0.27: the index accepts
-   * duplicates at once, even when a conflicting index exists, and it can become unique again. When the server lacks the
-   * option, the index is dropped. The next reconciliation of the collection builds it again with its options deferred.
+   * duplicates at once, even when a conflicting index exists, and it can become unique again. When the server refuses
+   * the option, the index is dropped. The next reconciliation of the collection builds it again with its options
+   * deferred.
    */
   async #makeNonUnique(entry: CatalogueEntry, index: IndexSpecification): Promise<void> {
     try {
@@ -188,8 +190,8 @@ export class DeferredOptions {
   }
 
   /**
-   * Returns the changes to wanted indexes that exist and are `relevant`. Indexes that the sync does not build do not
-   * exist, so they need no change.
+   * Returns the changes to wanted indexes that exist and are `relevant`. Indexes that the sync does not build are
+   * skipped, because they do not exist.
    */
   #indexChanges(
     entries: CatalogueEntry[],

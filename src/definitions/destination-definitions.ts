@@ -17,8 +17,8 @@ import type { DestinationSharding } from './destination-sharding.ts'
 import { type ListedCollection, listCollections, nameOfCollection } from './listing.ts'
 
 /**
- * Writes definitions to the destination without their deferred options. Every command names the collection's UUID, and
- * every method is repeatable: it recognizes what is already done.
+ * Writes definitions to the destination without their deferred options. Every command on an existing collection names
+ * its UUID, and every method is repeatable: it recognizes what is already done.
  */
 export class DestinationDefinitions {
   readonly #cluster: Cluster
@@ -34,7 +34,10 @@ export class DestinationDefinitions {
     this.sharding = sharding
   }
 
-  /** Creates the collection with the indexes that are built now, shards it when it has a shard key, and sets `entry.destinationUUID`. */
+  /**
+   * Creates the collection and those of its indexes that do not await the end of the copy, sets
+   * `entry.destinationUUID`, and shards the collection when it has a shard key.
+   */
   async create(entry: CatalogueEntry): Promise<void> {
     const options: Document = {}
     for (const { name, value } of optionsWhileDeferred(entry.wanted.options)) options[name] = new RawValue(value)
@@ -56,8 +59,8 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Drops a collection that a predecessor created when it crashed before it stored the UUID. Such a collection is
-   * empty. A collection with documents belongs to someone else and causes FatalError DestinationConflict.
+   * Drops a collection that tandem created before a crash without storing its UUID. Such a collection is empty. A
+   * collection with documents, or a view, is not tandem's and causes FatalError DestinationConflict.
    */
   async dropUnrecorded(database: string, name: string): Promise<void> {
     const [found] = await listCollections(this.#cluster, database, name)

@@ -16,12 +16,12 @@ import { presplit } from './presplit.ts'
 import { type Distribution, readDistributions, readPlacements } from './sharding.ts'
 
 /**
- * For collections that have documents, because the config server writes every chunk and each shard waits for the
- * collection's operations. A delayed message does no harm: it names the UUID, a collection is sharded only once, and a
- * shard key is never refined to a shorter one.
+ * No time limit for commands on collections that have documents, because the config server writes every chunk and each
+ * shard waits for the collection's operations. A command that arrives late does no harm: it names the UUID, a
+ * collection is sharded only once, and a shard key is never refined to a shorter one.
  */
 const unlimited = { timeoutMS: 0 } as const
-/** How many times in a row a command that exceeds its time limit is sent, which takes several minutes. */
+/** How often a command that exceeds its time limit is sent. All attempts together take several minutes. */
 const limitedAttemptsMax = 20
 
 /**
@@ -85,8 +85,8 @@ export class DestinationSharding {
   /**
    * Gives the destination collection the source's shard key. Returns true when it changed. When an unsharded collection
    * becomes sharded, its documents stay on their shard; the balancer distributes them after the commit.
-   * Throws TransientReplyError when the source's collection is no longer sharded, or was resharded. A collection keeps
-   * its UUID only until then, so the shards have not switched to the new collection yet.
+   * Throws TransientReplyError when the source's collection is no longer sharded, or was resharded, but still has its
+   * former UUID: the shards have not switched to the new collection yet.
    */
   async follow(entry: CatalogueEntry, wanted: ShardKey | null): Promise<boolean> {
     if (sameShardKey(entry.shardKey, wanted)) return false
@@ -144,7 +144,10 @@ export class DestinationSharding {
     }
   }
 
-  /** A caller that repeats the creation of a collection would drop it, so a time limit is handled here. */
+  /**
+   * Repeats a command that exceeds its time limit. If the caller got that error, it would repeat the creation of the
+   * collection, and drop the collection first.
+   */
   async #untilEnded(command: Document, limit: CommandOptions): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {

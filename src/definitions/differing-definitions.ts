@@ -14,7 +14,7 @@ export interface DifferingParts {
   destination: Cluster
   selection: Selection
   catalogue: Catalogue
-  /** Decides in memory whether the destination needs no change. */
+  /** True if the destination needs no change. Reads nothing from the clusters. */
   isFollowed: (entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition) => boolean
   /** The indexes of a collection with this shard key that the sync creates and compares. */
   included: (all: IndexSpecification[], shardKey: ShardKey | null) => IndexSpecification[]

@@ -15,7 +15,8 @@ import {
  * What happens to a namespace that exists on the destination when a sync begins with `existingData: converge`.
  *
  * converged   its options, indexes and documents are made equal in place
- * recreated   it is dropped and copied, because no command gives it the source's definition, or the wanted shard key
+ * recreated   it is dropped and copied, because no command gives it the source's definition or the wanted shard key, or
+ *             because it is capped
  * dropped     the source has no such namespace
  */
 export type Fate = 'converged' | 'recreated' | 'dropped'
@@ -30,7 +31,7 @@ export interface ExistingNamespace {
 }
 
 /**
- * The selected namespaces of one database of the destination. System collections are not included.
+ * Reads the selected namespaces of one database on both clusters. `existing` has no system collections.
  * @param shardingEntries the collections of a replica set that become sharded on the destination
  */
 export async function readExisting(

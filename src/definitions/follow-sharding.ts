@@ -34,14 +34,15 @@ export function refuseUndistributable(
 /**
  * movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones. The stream emits no
  * document events, so following definitions alone would lose all documents. It emits a create and a drop event
- * (measured on 6.0.27), no drop event since 8.0 (SERVER-69933), and neither of them since 8.3 (SERVER-120349). Therefore
- * the version of each database's placement is stored, and each read of the catalog is compared with it. When it has
- * changed, every unknown unsharded collection of the database is converged (`findClones`).
+ * (measured on 6.0.27), no drop event since 8.0 (SERVER-69933), and neither of them since 8.3 (SERVER-120349).
+ * Therefore the placement version of each database is stored, and each read of the catalog compares the current version
+ * with it. When it has changed, every unknown unsharded collection of the database is converged (`findClones`).
  *
  * No document is lost:
  *
- * - A router lists the clones only when the new placement is committed, and then they are complete. A read of the catalog that lists them therefore has the new version
- *   (`readCommitted` repeats a read during which the version changes).
+ * - A router lists the clones only when the new placement is committed, and then they are complete. A read of the
+ *   catalog that lists them therefore has the new version (`readCommitted` repeats a read during which the version
+ *   changes).
  * - The new version is stored only when the catalogue has all clones as collections that are copied. Until then, every
  *   read of the catalog finds them again, also after a crash.
  * - Convergence reads the clones later than it finds them, so it reads everything that was cloned. Later changes have
@@ -72,9 +73,9 @@ export class SourcePlacements {
   }
 
   /**
-   * Returns the collections that movePrimary may have cloned, by UUID, each with its namespace. It does not clone sharded
-   * collections. Since 8.0 it does not clone the unsharded ones that moveCollection has moved either (SERVER-83925), and
-   * converging one of these is harmless.
+   * Returns the collections that movePrimary may have cloned, by UUID, each with its namespace. movePrimary does not
+   * clone sharded collections. Since 8.0 it does not clone the unsharded ones that moveCollection has moved either
+   * (SERVER-83925), but converging one of these is harmless.
    */
   async findClones(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<Map<string, string>> {
     if (!snapshot.placement) return new Map()
@@ -85,15 +86,18 @@ export class SourcePlacements {
     return new Map(cloned.map(({ uuid, name }) => [uuid, namespace(database, name)]))
   }
 
-  /** Stores the current placement of a database. Its unknown collections are copied, or have events of all documents. */
+  /**
+   * Stores the current placement of a database. By then the catalogue must have every clone. The other unknown
+   * collections are new, so all of their documents have events.
+   */
   async record(database: string, { placement }: ShardingSnapshot): Promise<void> {
     if (!placement || (await this.#before(database, placement.version)) === placement.version) return
     await this.#save(database, placement.version)
   }
 
   /**
-   * The stored placement version. A mismatch is checked against the store again, because another coordinator may have
-   * recorded the move in the meantime.
+   * The stored placement version. If the version in memory differs from `version`, it is loaded again, because another
+   * coordinator may have recorded the move in the meantime.
    */
   async #before(database: string, version: string): Promise<string | undefined> {
     const known = (await this.#load()).get(database)

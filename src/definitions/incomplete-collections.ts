@@ -24,27 +24,29 @@ export interface IncompleteCollectionsParts {
  * converged. There are three causes:
  *
  * - A rename gives a collection a selected name, and its former name was not selected. The stream did not deliver the
- *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename where the
- *   filter does not select their temporary names.
+ *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename where
+ *   the filter does not select their temporary names.
  * - A rename ends convertToCapped. The server writes the converted collection without change events.
- * - reshardCollection has ended, or since 8.0 moveCollection or unshardCollection. The server writes the new collection,
- *   which has another UUID, without change events.
+ * - reshardCollection has ended, or since 8.0 moveCollection or unshardCollection. The server writes the new
+ *   collection, which has another UUID, without change events.
  *
- * A rename from another database has another reason. If the start has requested a shard key for the new name, the
- * collection has all documents, but its temporary name did not say how it is sharded. The convergence creates it again.
- * Until then it has its temporary name on the destination, also when it had a third name in between.
+ * A rename from another database can also require a convergence although no event is missing: if the start request has
+ * a shard key for the new name, the destination has created the collection without it, under the temporary name. The
+ * convergence creates the collection again. Until then it keeps its temporary name on the destination, even if the
+ * source renames it once more.
  *
  * While a collection is being resharded, the former collection remains complete: its changes have events with its UUID,
  * and the server refuses writes during the switch to the new one. Change streams report nothing of the collection into
  * which the server writes (`system.resharding.<UUID>`), and it is not listed. Once the new collection is listed it is
- * complete, and later changes have events with its UUID. A convergence of it begins after it was listed, so it reads
- * everything that was written without events.
+ * complete, and later changes have events with its UUID. Its convergence begins after it was listed, so the convergence
+ * reads everything that was written without events.
  *
- * The event of a reshardCollection follows the switch (in later releases it is written before), so events of documents of the new collection may come first. They
- * request its convergence too (`EventApplication`), and it is not requested a second time.
+ * The event of a reshardCollection follows the switch (releases later than 7.0 write it before), so document events of
+ * the new collection may come first. They request its convergence too (`EventApplication`), and it is not requested a
+ * second time.
  *
  * The opposite, a rename out of the selection, needs no documents: the source then has no selected collection with this
- * UUID, so the reconciliation of definitions drops it on the destination, as after a drop.
+ * UUID, so the reconciliation of definitions drops the destination's collection, as after a drop.
  */
 export class IncompleteCollections {
   readonly #parts: IncompleteCollectionsParts
@@ -55,8 +57,8 @@ export class IncompleteCollections {
 
   /**
    * Returns the UUIDs of the collections that are incomplete after this DDL event unless they are converged. It omits
-   * collections whose convergence began after the event. It also omits collections that no longer exist or are no longer
-   * selected, because a later event reports that.
+   * collections whose convergence began after the event. It also omits collections that no longer exist or are no
+   * longer selected, because a later event reports that.
    */
   async after(event: ChangeEvent): Promise<string[]> {
     if (event.reshardedUuid !== '') return await this.#afterResharding(event)
@@ -105,7 +107,7 @@ export class IncompleteCollections {
     return shardingEntries.some((one) => one.database === database && one.collection === collection)
   }
 
-  /** Whether the collection has a temporary name on the destination although its name on the source has a shard key. */
+  /** Whether the start request has a shard key for the source's name and the destination has only a temporary name. */
   #lacksKey({ database, name }: CatalogueEntry, sourceName: string): boolean {
     return isMoved(name) && this.#isRequested(database, sourceName)
   }
@@ -114,8 +116,8 @@ export class IncompleteCollections {
    * Does what `after` does, for a source older than 6.0. Its events have no UUID, so a rename to a selected name may
    * concern any collection of the database. A collection that is not in the catalogue is always converged. Events of a
    * collection that needs one lane are assigned to partitions by the collection's name. If the catalog was read earlier
-   * than the event of a rename, some events may have gone to another partition, so the collection is converged too. So is
-   * one that was found under the temporary name of a rename from another database, if its new name has a shard key.
+   * than the event of a rename, some events may have gone to another partition, so the collection is converged too. A
+   * collection that lacks the shard key of its new name (`#lacksKey`) is also converged.
    */
   async #afterRename({ database, collection, to, time }: ChangeEvent, isBringing: boolean): Promise<string[]> {
     const isNew = isTemporary(collection) || isConversion(collection)
@@ -131,7 +133,10 @@ export class IncompleteCollections {
       .map(({ uuid }) => uuid)
   }
 
-  /** A collection that was renamed while its convergence was planned may have been kept without its shard key. */
+  /**
+   * Whether the convergence of the collection began after this time. False for a collection that lacks its shard key:
+   * if it was renamed while the convergence was planned, the convergence may have kept it without that key.
+   */
   #isConvergedSince(uuid: string, time: ClusterTime, sourceName: string): boolean {
     const entry = this.#parts.catalogue.get(uuid)
     if (!entry || entry.convergedFrom === null || this.#lacksKey(entry, sourceName)) return false

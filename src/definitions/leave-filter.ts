@@ -21,18 +21,18 @@ export interface LeaveFilterParts {
   context: RetryContext
 }
 
-/** Collections that leave the sync in parallel. */
+/** Number of collections that are removed from the sync in parallel. */
 const atOnce = 8
 
 /**
- * Removes collections from the sync that its filters no longer include: drops them on the destination, or restores their
- * deferred options, because no commit does that for them. Repeatable: an entry is removed last.
+ * Removes collections from the sync that its filters no longer include: drops them on the destination, or restores
+ * their deferred options, because no commit does that for them. Repeatable: an entry is removed last.
  */
 export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogueEntry[], drops: boolean): Promise<void> {
   const { catalogue, metadata, destinationDefinitions, context } = parts
   await inParallel(atOnce, entries, async (entry) => {
     const name = namespace(entry.database, entry.name)
-    // No later step would rename a collection from its temporary name to its own name.
+    // A collection with a temporary name is always dropped, because no later step would give it its own name.
     const dropped = drops || isTemporary(entry.name)
     if (dropped) await retry(`dropping ${name}`, context, () => destinationDefinitions.drop(entry))
     else if (entry.destinationUUID) await restoreOptions(parts, entry)
@@ -43,9 +43,9 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogueEnt
 }
 
 /**
- * Restores the options as a commit does. The destination's documents may have been read at different times, so a unique
- * index may have duplicates that the source never had. That index then keeps `prepareUnique`, and the others are
- * restored.
+ * Restores the options as a commit does. The destination's documents may have been read at different times, so they may
+ * have duplicates under a unique index that the source never had. That index then keeps `prepareUnique`, and the others
+ * are restored.
  */
 async function restoreOptions(parts: LeaveFilterParts, entry: CatalogueEntry): Promise<void> {
   const { deferredOptions, destinationDefinitions, context } = parts

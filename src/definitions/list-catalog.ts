@@ -37,8 +37,8 @@ const fewDatabases = 16
  * one point in time. Otherwise runs listCollections and listIndexes in parallel.
  *
  * `$listCatalog` (6.0 and later) returns the catalog's own documents. These may differ in field order, or in how an old
- * release wrote an option, where listIndexes shows no difference. Two definitions that this function returns equal are
- * the same. A difference between them must be confirmed by listIndexes before it counts. The stage needs the privileges
+ * release wrote an option, where listIndexes shows no difference. If this function returns two equal definitions, they
+ * are the same. A difference must be confirmed by listIndexes before it counts. The stage needs the privileges
  * `listDatabases` on the cluster, and `listCollections` and `listIndexes` on all databases, on `system.js` and on all
  * time-series buckets (src/mongo/db/pipeline/document_source_list_catalog.cpp).
  *

@@ -18,7 +18,7 @@ export interface ListedCollection {
   options: RawFields
 }
 
-/** Excludes system collections except time-series buckets, which are refused by name. */
+/** False for system collections, except for time-series buckets: they are listed so that `refuseUnsupported` sees them. */
 export function isListed(name: string): boolean {
   return isUserCollection(name) || name.startsWith('system.buckets.')
 }

@@ -114,9 +114,7 @@ function textOf(values: TypedValue[]): string {
   return values.map((value) => value.latin1Slice()).join('\0')
 }
 
-/**
- * The source collection was renamed or dropped in the meantime. Its events follow, so this collection needs no split.
- */
+/** Returns null if the source collection was renamed or dropped in the meantime. It then needs no split. */
 function gone(error: unknown): CollectionSize | null {
   if (renamedTo(error) !== undefined) return null
   throw error

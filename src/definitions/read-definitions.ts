@@ -11,7 +11,7 @@ import { compareDefinitions, type DefinitionStage, type ListedDefinition } from 
 import { listClusterCatalog, listDefinitions } from './list-catalog.ts'
 import { readDistributions } from './sharding.ts'
 
-/** Databases whose differences are confirmed in parallel. */
+/** Number of databases whose differences are confirmed in parallel. */
 const atOnce = 2
 
 interface Identified extends ListedDefinition {
@@ -28,8 +28,8 @@ export interface DefinitionParts {
 }
 
 /**
- * Returns every difference between the synced definitions of two clusters without writes. Reads both catalogs once, in
- * parallel, and confirms differences with listCollections and listIndexes.
+ * Returns every difference between the synced definitions of the two clusters. Reads both catalogs once, in parallel,
+ * and confirms differences with listCollections and listIndexes. Definitions must not change during the call.
  * @param read the catalogs if they were just read; otherwise they are read now
  */
 export async function findDefinitionMismatches(
@@ -75,8 +75,7 @@ export async function findDefinitionMismatches(
 
 /**
  * Finds collections that someone dropped on the destination and created again. They look the same but hold nothing that
- * tandem wrote. No document event shows this; only the UUID does. Collections whose name is missing are already
- * reported by compareDefinitions.
+ * tandem wrote. Only the UUID shows this. compareDefinitions already reports collections that are missing.
  */
 function findReplaced(entries: CatalogueEntry[], wanted: Identified[], existing: Identified[]): Mismatch[] {
   const names = new Map(existing.map(({ uuid, name }) => [uuid, name]))

@@ -31,8 +31,8 @@ type NewState = CatalogueEntry['state'] | 'refused'
  * ahead of the stream is harmless, too: collections are identified by UUID, a UUID is never reused, and later events
  * find that nothing is left to do.
  *
- * Called behind a barrier (no document writes are in flight). Order: drops, dropped views whose names are needed,
- * renames (swaps use a temporary name), creations, options and indexes, views.
+ * Called behind a barrier (no document writes are in flight). Order: drops of collections, drops of views, renames
+ * (swaps use a temporary name), creations, options and indexes, views.
  */
 export class DefinitionReconciler {
   readonly #source: Cluster
@@ -74,10 +74,10 @@ export class DefinitionReconciler {
 
   /**
    * @param touched UUIDs whose indexes may have changed; 'all' reads the indexes of every collection of the database
-   * @param newState the state of new collections: 'copying' while the initial catalogue is built, and for those that are
-   * converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or an
-   * event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the commit
-   * timestamp is applied, because a collection that is still new was created after it
+   * @param newState the state of new collections: 'copying' while the initial catalogue is built, and for those that
+   * are converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or
+   * an event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the
+   * commit timestamp is applied, because a collection that is still new was created after it
    * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read, so
    * that more of the later events find their change already followed
    * @returns the definitions that were read and followed
@@ -111,7 +111,7 @@ export class DefinitionReconciler {
         for (const [uuid, found] of indexes) refuseExpiry(database, byUuid.get(uuid)?.name ?? '', found)
       }
 
-      // The copy of a new collection reads all of its documents, so it needs no events for those that movePrimary cloned.
+      // The copy of a clone reads all of its documents, also those that movePrimary cloned without events.
       const stateOf = (uuid: string): NewState => {
         if (typeof newState !== 'function') return newState
         return clones.has(uuid) ? 'copying' : newState(uuid)
@@ -134,11 +134,11 @@ export class DefinitionReconciler {
       for (const entry of this.#catalogue.inDatabase(database)) {
         const name = byUuid.get(entry.uuid)?.name
         if (entry.destinationUUID || !name || name === entry.name) continue
-        // The source renamed the collection after its intent was stored and before it was created on the destination.
+        // The source renamed the collection after its entry was stored and before the destination's UUID was.
         await this.#destination.dropUnrecorded(database, entry.name)
         entry.name = name
         entry.sourceName = name
-        // Stored before another collection takes the old name, which a restart would otherwise drop as unrecorded.
+        // Stored before another collection takes the old name. Otherwise a restart would drop that one as unrecorded.
         await this.#metadata.collections.save([entry])
       }
       const nameOf = (entry: CatalogueEntry): string => {
@@ -163,7 +163,7 @@ export class DefinitionReconciler {
         const known = this.#catalogue.get(one.uuid)
         if (!known) continue
         known.sourceName = one.name
-        // Event application has ended, so nothing builds these indexes later.
+        // Event application has ended and builds these indexes no more, so `#follow` builds them.
         if (newState === 'refused') known.awaitsIndexes = false
         if (upToDate.has(one.uuid)) continue
         const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
@@ -177,7 +177,7 @@ export class DefinitionReconciler {
         progressed(false)
       }
       await this.#destination.followViews(database, views)
-      // The event of a collection that was left out must lead to another read.
+      // Time 0 if a collection was left out: its event must lead to another read.
       return { database, time: present.length < collections.length ? 0n : time, indexesOf }
     })
   }
@@ -231,7 +231,7 @@ export class DefinitionReconciler {
     return { databases: [...changed], resharding }
   }
 
-  /** Definitions that changed on a source older than 6.0 since they were last reconciled; nothing for later releases. */
+  /** Definitions of a source older than 6.0 that differ from the catalogue; nothing for later releases. */
   async silentChanges(withIndexes: boolean): Promise<SilentChanges> {
     if (!this.#source.before6) return { unknown: new Map(), changed: new Map() }
     const included = withIndexes ? this.#destination.indexes.included : null
@@ -261,11 +261,11 @@ export class DefinitionReconciler {
     await this.#destination.dropViewsExcept(database, wanted, ours)
   }
 
-  /** Drops indexes that the source no longer has, before their event arrives. Returns true when one was dropped. */
+  /** Drops indexes that the source no longer has, before the events of their drops. Returns true if it dropped one. */
   async dropVanishedIndexes(entry: CatalogueEntry): Promise<boolean> {
     const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
     if (!indexes) return false
-    // Also drops an index that the sync leaves alone otherwise: the document has to be written.
+    // Also drops an index that the sync otherwise leaves unchanged, because it may refuse the document.
     return await this.#destination.indexes.dropIndexesExcept(entry, indexes)
   }
 
@@ -285,8 +285,9 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Creates new collections, and those that a crash left as an intent without a collection. Returns the UUIDs of the
-   * created collections, and of those whose definition already matches this snapshot.
+   * Creates new collections, and those whose creation a crash interrupted: for each, an intent (a catalogue entry
+   * without a destination UUID) is stored. Returns the UUIDs of the created collections, and of those whose definition
+   * already matches this snapshot.
    */
   async #create(
     database: string,
@@ -300,7 +301,7 @@ export class DefinitionReconciler {
       const known = this.#catalogue.get(one.uuid)
       if (known?.destinationUUID) continue
       const state = stateOf(one.uuid)
-      // There was no event of its creation, so events of its documents may have been skipped. It is converged instead.
+      // Its creation had no event, so events of its documents may have been skipped. It is converged instead.
       if (this.#source.before6 && state === 'copied' && !known) continue
       if (state === 'refused') {
         throw changedAfterCommitPoint(database, one.name, 'created')
@@ -311,7 +312,7 @@ export class DefinitionReconciler {
       entry.wanted.indexes = this.#destination.indexes.included(entry.wanted.indexes, entry.shardKey)
       entry.awaitsIndexes = entry.state === 'copying' && this.#destination.indexes.afterCopy
       intents.push(entry)
-      // An older intent may have an outdated definition, and the server itself builds an index for a shard key.
+      // An earlier intent may have an outdated definition, and for a shard key the server may build an index itself.
       if (!known && !entry.shardKey) upToDate.add(entry.uuid)
     }
     const created = new Set(intents.map(({ uuid }) => uuid))
@@ -334,8 +335,7 @@ export class DefinitionReconciler {
   }
 
   /**
-   * The wanted shard key. A collection of a replica set keeps the key with which it was created, whatever its name is
-   * now.
+   * The wanted shard key. A collection of a replica set keeps the key with which it was created, even after a rename.
    */
   #wantedKey(entry: CatalogueEntry, { distributions }: DatabaseSnapshot): ShardKey | null {
     if (!this.#destination.sharding) return null
@@ -344,10 +344,10 @@ export class DefinitionReconciler {
   }
 
   /**
-   * True for a collection that was created without a shard key, because a rename from another database has a temporary
-   * name first, and which has a name by now for which the start has requested a key. It keeps the temporary name until
-   * the event of that rename arrives, because this name alone tells the convergence which the event requests that the
-   * collection must be created again (`IncompleteCollections`, `planConvergence`).
+   * True for a collection that the destination created without a shard key, under the temporary name of a rename from
+   * another database, and whose name on the source now has a key in the start request. It keeps the temporary name
+   * until the event of that rename arrives and requests a convergence: only the temporary name tells the convergence
+   * that it must create the collection again (`IncompleteCollections`, `planConvergence`).
    */
   #awaitsKey(entry: CatalogueEntry, name: string, { distributions }: DatabaseSnapshot): boolean {
     if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isMoved(entry.name)) return false

@@ -6,7 +6,7 @@ import { notLost } from '../domain/not-lost.ts'
 import { fieldNamed } from '../domain/raw-bson.ts'
 import type { ListedCollection } from './listing.ts'
 
-/** Throws FatalError when there is a TTL index: with buildIndexes "never" it does not exist on the destination. */
+/** Throws FatalError if one of the indexes is a TTL index: with buildIndexes "never" the destination lacks it. */
 export function refuseExpiry(database: string, name: string, indexes: IndexSpecification[]): void {
   if (!indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)) return
   throw new FatalError(

@@ -16,19 +16,19 @@ export interface Distribution {
   name: string
   /** 16 bytes as latin1 text. */
   uuid: string
-  /** Null for an unsharded collection, which 8.0 and later list once moveCollection or unshardCollection has moved it. */
+  /** Null for an unsharded collection. 8.0 and later list those that moveCollection or unshardCollection has moved. */
   key: ShardKey | null
   /**
-   * A reshardCollection, moveCollection or unshardCollection is in progress. It ends with a collection that has another
+   * A reshardCollection, moveCollection or unshardCollection is in progress. Its result is a collection with another
    * UUID.
    */
   resharding: boolean
 }
 
 /**
- * Converts a document of `config.collections`; null if it has another form. A document with `unsplittable: true` belongs
- * to an unsharded collection that the config servers track (8.0 and later). Its `key` is always `{_id: 1}` and does not
- * mean that it is sharded
+ * Converts a document of `config.collections`; null if it has another form. A document with `unsplittable: true`
+ * belongs to an unsharded collection that the config servers track (8.0 and later). Its `key` is always `{_id: 1}` and
+ * does not mean that it is sharded
  * (https://www.mongodb.com/docs/manual/reference/inconsistency-type/TrackedUnshardedCollectionHasInvalidKey/).
  */
 export function toDistribution(document: Buffer): Distribution | null {

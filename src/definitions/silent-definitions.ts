@@ -9,9 +9,9 @@ import { type ListedCollection, listCollections, listDatabases, listIndexesOf, r
 import { isUnfinishedConversion } from './read-database.ts'
 
 /**
- * A source older than 6.0 emits events for drops and renames, but not for creations, indexes or options. Therefore its
- * definitions are read again and again. Collections that are not in the catalogue are converged, because events of their
- * documents may have been skipped. All other changes are reconciled. Views are made equal at commit.
+ * A source older than 6.0 emits events for drops and renames, but not for creations, indexes, options or views.
+ * Therefore its definitions are read periodically. Collections that are not in the catalogue are converged, because
+ * events of their documents may have been skipped. All other changes are reconciled. Views are made equal at commit.
  */
 export interface SilentChanges {
   /** Selected collections of the source that are not in the catalogue, by UUID, each with its namespace. */

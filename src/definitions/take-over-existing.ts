@@ -60,11 +60,13 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
     const { name, type, uuid } = found
     if (type === 'collection' && ours.has(uuid)) continue
     const known = counterpart && catalogue.get(counterpart.uuid)
-    // A crash may have left an intent whose collection was created and is empty. The reconciliation creates it again.
+    // A crash may have left an entry without a destination UUID whose collection exists and is empty. The
+    // reconciliation creates it again.
     if (known && !known.destinationUUID) continue
     if (fate === 'converged' && type === 'view') continue
     awaitResharding(distribution)
-    // A collection of the catalogue that the source has renamed to this name gets it later.
+    // If `known`, the catalogue already has the counterpart, under a former name. What is found under the present name
+    // is dropped, and the reconciliation renames the counterpart.
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {
       await destination.write(database, { drop: name, ...(uuid && { collectionUUID: toUuid(uuid) }) })

@@ -9,7 +9,10 @@ import { describeId } from '../mongo/verification-store.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { readByIds } from './read-documents.ts'
 
-/** A read during the transaction that moves a document (its shard key changed) may return it from both shards. */
+/**
+ * Several reads, because a read during the transaction that moves a document (its shard key changed) may return the
+ * document from both shards.
+ */
 const attemptsMax = 4
 const betweenAttemptsMS = 250
 
@@ -36,8 +39,8 @@ export async function refuseDuplicate(source: Cluster, entry: CatalogueEntry, id
 }
 
 /**
- * Finds duplicate `_id`s on two shards of the source while a range of it is read. In `_id` order, the two documents are
- * adjacent.
+ * Finds `_id`s that exist on two shards of the source while a range of a collection is read. In `_id` order, the two
+ * documents are adjacent.
  */
 export class AdjacentIds {
   readonly #source: Cluster
@@ -55,8 +58,8 @@ export class AdjacentIds {
   }
 
   /**
-   * Throws FatalError DuplicateDocumentId when two of the documents have the same `_id`. A document that only moves
-   * between shards is ignored, because an event corrects it.
+   * Throws FatalError DuplicateDocumentId when two of the documents have the same `_id`. A document that is only being
+   * moved between shards is ignored, because its event corrects the destination.
    * @param documents the next documents of the range
    */
   async check(documents: Buffer[]): Promise<void> {

@@ -4,8 +4,8 @@ import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { readByIds } from './read-documents.ts'
 
 /**
- * Returns which of these `_id`s exist in this collection. It reads with majority read concern. If each shard enforces unique `_id`s
- * only locally, an existing `_id` may belong to another document on another shard.
+ * Returns which of these `_id`s exist in this collection. Reads with majority read concern. If each shard enforces
+ * unique `_id`s only locally, an existing `_id` may belong to another document on another shard.
  */
 export async function existingIds(
   cluster: Cluster,

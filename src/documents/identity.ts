@@ -51,7 +51,7 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
   known.deleted = event.kind === 'delete'
   known.inserted ||= inserted
   known.folded = true
-  // On a sharded source, the delete may concern another copy, which the destination still has.
+  // On a sharded source, the deleted document may be another one with this `_id`, which the destination still has.
   if (known.deleted) known.fresh = false
   return known
 }

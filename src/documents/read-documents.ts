@@ -13,17 +13,17 @@ const idsMax = 1_000
 const idBytesMax = 1024 * 1024
 
 /**
- * Limits a read including its wait until `notBefore` is majority-committed. It is shorter than the client's limit (30
- * s), so that the server reports the timeout first; after that error, fewer `_id`s are read at a time.
+ * Limits a read, including its wait until `notBefore` is majority-committed. It is shorter than the client's limit
+ * (30 s), so that the server reports the timeout first; after that error, fewer `_id`s are read at a time.
  */
 const readLimitMS = 25_000
 /** The limit for one batch of a scan, which is generous for an overloaded disk. */
 export const scanLimitMS = 120_000
 
 /**
- * Reads the current documents with the given `_id`s with majority read concern, at `notBefore` or later. Yields them as bytes,
- * in batches of at most 16 MB. Under a collation, a returned document may have a different spelling of a requested
- * `_id`. Throws 361 (CollectionUUIDMismatch) when the collection was renamed or dropped in the meantime.
+ * Reads the current documents with the given `_id`s with majority read concern, at `notBefore` or later. Yields them as
+ * bytes, in batches of at most 16 MB. Under a collation, a returned document may have a different spelling of a
+ * requested `_id`. Throws 361 (CollectionUUIDMismatch) when the collection was renamed or dropped in the meantime.
  */
 export async function* readByIds(
   cluster: Cluster,

@@ -30,7 +30,7 @@ export interface ReconcileDependencies extends TombstoneRecorder {
   context: RetryContext
   /**
    * Called when the destination's collection is not in the entry's namespace. Updates the entry from the stored
-   * catalog, which another instance may have changed. Returns false when the collection is gone. Omitted when no
+   * catalogue, which another instance may have changed. Returns false when the collection is gone. Omitted when no
    * other instance changes entries.
    */
   locate?: (entry: CatalogueEntry) => Promise<boolean>
@@ -42,8 +42,9 @@ export interface ReconcileDependencies extends TombstoneRecorder {
  *
  * While a collection is being copied, the identity of a document is recorded as a tombstone before the document is
  * deleted. The copy may have read the document earlier and insert it later, so the identity is reconciled again when
- * the copy has ended. When an `_id` may exist on several shards, every identity is recorded: the copy may have read the
- * document with another shard key, and no unique index rejects it on that shard.
+ * the copy has ended. When an `_id` may exist on several shards, every identity is recorded: the copy may have read an
+ * older version with other shard key values, and its later insert goes to another shard, where no unique index rejects
+ * it.
  */
 export async function reconcileDocuments(
   dependencies: ReconcileDependencies,
@@ -52,7 +53,7 @@ export async function reconcileDocuments(
   notBefore: ClusterTime,
 ): Promise<void> {
   if (waitsForCopy(entry)) {
-    // The order is part of the content. Identities are recorded in order, and applied in that order after the copy.
+    // The order of the documents is part of the content. Identities are recorded, and applied in order after the copy.
     const changed = [...identities.values()].map(({ idElement, inserted }) => ({ idElement, reorder: inserted }))
     return await recordTombstones(dependencies, entry, changed)
   }
@@ -149,9 +150,9 @@ async function reconcileUnread(
 }
 
 /**
- * Applies capped collections, whose order is content, and collated ones, where "abc" and "ABC" are the same `_id`.
- * Works in small parts: deletes first, then documents in the order of their events. A read decides about every delete,
- * because under a collation another spelling of the `_id` may still exist.
+ * Applies changes of capped collections, whose order is part of the content, and of collated ones, where "abc" and
+ * "ABC" may be the same `_id`. Works in small parts: deletes first, then documents in the order of their events. Even a
+ * document with a delete event is read, because under a collation another spelling of its `_id` may still exist.
  */
 async function inOrder(
   dependencies: ReconcileDependencies,

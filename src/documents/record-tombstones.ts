@@ -8,7 +8,7 @@ export interface TombstoneRecorder {
 }
 
 /**
- * Records identities that must be reconciled after the copy of their collection has ended, in this order.
+ * Records identities that must be reconciled in the given order after the copy of their collection has ended.
  * `reorder` moves an identity that is already recorded to the end.
  */
 export async function recordTombstones(

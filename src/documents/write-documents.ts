@@ -98,8 +98,8 @@ async function send(
 }
 
 /**
- * Sends one update that is not an upsert. Returns null when it matched a document, its error when the server refused it,
- * and 'unmatched' otherwise. Throws as `writeStatements` does.
+ * Sends one update that is not an upsert. Returns null when it matched a document, its error when the server refused
+ * it, and 'unmatched' otherwise. Throws as `writeStatements` does.
  */
 export async function updateExisting(
   cluster: Cluster,

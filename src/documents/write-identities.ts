@@ -63,8 +63,8 @@ export class DocumentWriter {
 
   /**
    * Used for collections in which an `_id` may exist on several shards. It removes other copies first, so that a
-   * document whose shard key changed is not duplicated. The reverse order would never hide the document from readers, but a
-   * unique index may refuse the new copy because of the old one.
+   * document whose shard key changed is not duplicated. The reverse order would never hide the document from readers,
+   * but a unique index may refuse the new copy because of the old one.
    */
   async #upsertKeyed(entry: CatalogueEntry, key: ShardKey, documents: Buffer[], attempt: number): Promise<void> {
     const removals: Buffer[] = []
@@ -195,9 +195,9 @@ function moved(entry: CatalogueEntry, error: StatementError): Error | null {
 }
 
 /**
- * A chunk that moved to another shard leaves its documents behind until the shard deletes them, after 15 minutes by
- * default. Neither reads nor deletes through mongos find them, but they keep out a document with the same `_id`
- * (measured on 6.0.27).
+ * After a chunk has moved to another shard, the former shard deletes its documents, by default after 15 minutes. Until
+ * then, neither reads nor deletes through mongos find them, but a document with the same `_id` that is inserted on that
+ * shard causes a duplicate key error (measured on 6.0.27).
  */
 function orphaned(entry: CatalogueEntry, error: StatementError): Error | null {
   if (!isKeyed(entry) || error.ofOtherIndex !== false) return null

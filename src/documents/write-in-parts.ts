@@ -11,17 +11,17 @@ import {
 } from '../domain/raw-bson.ts'
 
 /**
- * The server rejects a BSON object of more than 16 MB + 16 KB (BSONObjectTooLarge), also the oplog entry of a write.
- * The entries of inserts, replacements and updates contain the `_id` beside the document or the changed fields
- * (measured on 6.0.27). Hence a document of nearly 16 MB with an `_id` of more than about 16 KB cannot be written by one
- * statement. Such a document exists on a source if it was inserted small and updates enlarged it. tandem
- * writes it in the same way: it inserts the first fields and adds the others by updates.
+ * The server rejects a BSON object of more than 16 MB + 16 KB (BSONObjectTooLarge), including the oplog entry of a
+ * write. The entries of inserts, replacements and updates contain the `_id` beside the document or the changed fields
+ * (measured on 6.0.27). Hence a document of nearly 16 MB with an `_id` of more than about 16 KB cannot be written by
+ * one statement. Such a document exists on a source if it was inserted small and updates enlarged it. tandem writes it
+ * in the same way: it inserts the first fields and adds the others by updates.
  */
 const objectBytesMax = 16 * 1024 * 1024 + 16 * 1024
 /** The other fields of an oplog entry, and the names in a statement. */
 const reserveBytes = 4 * 1024
 
-/** The items of an array that one update appends. Its oplog entry names each item, so it may be larger than the update. */
+/** Bytes of the array items that one update appends. Its oplog entry names each item, so it may be larger. */
 const itemBytesMax = 4 * 1024 * 1024
 
 interface DocumentParts {
@@ -32,9 +32,9 @@ interface DocumentParts {
 }
 
 /**
- * Divides a document into statements that the server accepts. All statements name a random marker, so the parts of
+ * Divides a document into statements that the server accepts. All statements contain a random marker, so the parts of
  * two writers are never mixed in one document: a statement of the other writer matches nothing. A document that a
- * failed attempt left behind keeps its marker, and the next attempt replaces it.
+ * failed attempt left incomplete keeps its marker, and the next attempt replaces it.
  * @param ofInsert top-level fields that the insert must contain, because the shard key is made of them
  * @returns null if the document cannot be divided without changing its bytes
  */

@@ -1,11 +1,11 @@
 import type { OwnerToken } from './owner.ts'
 
 /**
- * The instance that should own each partition. The inputs are the current owners (null: the partition has no owner)
- * and the instances that accept work. The function is pure, so all instances that read the same inputs compute the
- * same result without exchanging messages. If their inputs differ, the compare-and-set of the claim decides.
+ * Returns the instance that should own each partition. The inputs are the current owners (null: the partition has no
+ * owner) and the instances that accept work. The function is pure, so all instances that read the same inputs compute
+ * the same result without exchanging messages. If their inputs differ, the compare-and-set of the claim decides.
  *
- * Shares differ by at most one. As few partitions as possible change hands: an owner keeps its lowest partitions up
+ * Shares differ by at most one. As few partitions as possible change owners: an owner keeps its lowest partitions up
  * to its share, and the larger shares go to the members that already own the most. An owner that does not accept work
  * (it is paused, or its lease is not known to have expired) keeps what it owns.
  */

@@ -1,6 +1,6 @@
-/** Milliseconds between two steps down, so that the effect of one level is measured before the next is taken. */
+/** Minimum milliseconds before the level rises again, so that the effect of one level is measured before the next. */
 const stepDownMS = 3_000
-/** Milliseconds without overload after which the level goes one step back towards full speed. */
+/** Milliseconds without overload after which the level falls by one, towards full speed. */
 const stepUpMS = 10_000
 const levelMax = 7
 

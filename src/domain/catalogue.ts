@@ -5,10 +5,11 @@ import { namespace } from './namespace.ts'
 import type { ShardKey } from './shard-key.ts'
 
 /**
- * Every collection of the source that tandem knows, keyed by its UUID on the source: names are re-used, UUIDs never
+ * One collection of the source that tandem knows. The key is its UUID on the source: names are re-used, UUIDs never
  * are.
  *
- * copying   segments may still insert; an identity that event application finds absent is recorded as a tombstone
+ * copying   the copy may still insert documents; an identity that event application finds absent on the source is
+ *           recorded as a tombstone
  * copied    every document has reached the destination once; from here on only change events change the collection
  *
  * The state in memory is that of the partitions that this instance applies. The stored state becomes `copied` when
@@ -19,7 +20,7 @@ export interface CatalogueEntry {
   readonly database: string
   /** Name on the destination, which is the source's name at the last reconciliation. */
   name: string
-  /** UUID on the destination; null between the intent to create the collection and its creation. */
+  /** UUID on the destination; null from when the entry is stored until the collection is created. */
   destinationUUID: string | null
   state: 'copying' | 'copied'
   /**
@@ -36,8 +37,8 @@ export interface CatalogueEntry {
   /** Names of indexes that the destination has refused so far. tandem retries them. */
   refusedIndexes: string[]
   /**
-   * The indexes are built when the copy of the collection has ended, and this has not happened yet. Indexes that its
-   * sharding needs exist before.
+   * The indexes are not built yet, because they are built when the copy of the collection has ended. Indexes that its
+   * shard key needs are built earlier.
    */
   awaitsIndexes: boolean
   /** The shard key on the destination; null if the collection is not sharded there. */
@@ -135,14 +136,14 @@ export function waitsForCopy(entry: CatalogueEntry): boolean {
   return entry.state === 'copying' && isCapped(entry.wanted.options)
 }
 
-/** True if all documents of the collection must pass through one lane. */
+/** True if changes of all documents of the collection must be applied in one sequence (in one of the `Lanes`). */
 export function needsOneLane(entry: CatalogueEntry): boolean {
   return isCapped(entry.wanted.options) || isCollated(entry.wanted.options)
 }
 
 /**
  * Size of a segment: small enough to be copied again within two seconds, and large enough that its bookkeeping costs
- * nothing.
+ * little.
  */
 export const segmentBytes = 32 * 1024 * 1024
 

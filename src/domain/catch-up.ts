@@ -1,9 +1,9 @@
-/** A lag of one second is normal when idle: lag has whole seconds, and it follows the no-op writes on the source. */
+/** A lag of one second is normal when idle: it is measured in whole seconds and follows the source's no-op writes. */
 export const idleLagSeconds = 1
 
 /**
- * Seconds until the lag of change event application is gone. Returns null when there is nothing to catch up with, and
- * when the lag does not become smaller.
+ * Seconds until change event application has caught up. Null if it is not behind, and if the lag does not become
+ * smaller.
  * @param lagSeconds null while the lag is unknown
  * @param appliedPerSecond seconds of the source's time that are applied per second; null before it is known
  */

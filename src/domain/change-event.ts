@@ -4,8 +4,8 @@ import { bsonType, findSpan, skipValue, spans } from './raw-bson.ts'
 import { uuidOfToken } from './resume-token.ts'
 
 /**
- * What tandem reads from a change event: which document or collection changed, never how. Offsets are into the bytes
- * of the event. Only the fields that are needed are decoded.
+ * What tandem reads from a change event: which document or collection changed, and a small inserted or replaced
+ * document, but not the changes of an update. Offsets are into the bytes of the event. Other fields are not decoded.
  */
 export interface ChangeEvent {
   /**
@@ -23,7 +23,7 @@ export interface ChangeEvent {
   uuid: string
   /** The UUID of the collection that reshardCollection wrote, in the same form; empty for other events. */
   reshardedUuid: string
-  /** The whole `_id` element of documentKey, a slice of the event. */
+  /** The whole `_id` element of documentKey, as a slice of the event; null if the event concerns no document. */
   idElement: Buffer | null
   idType: number
   idStart: number
@@ -40,15 +40,16 @@ const dataKinds = new Map<string, ChangeEvent['kind']>([
 ])
 
 /**
- * Expanded event types of 6.0 (showExpandedEvents) that report a change of a collection's name, options or indexes.
- * The exact change does not matter, because tandem reads the definition from the source.
+ * Event types that report a changed definition: a collection's existence, name, options, indexes or shard key. Most are
+ * sent only with showExpandedEvents (6.0 and later). The exact change does not matter, because tandem reads the
+ * definition from the source.
  *
- * The server has no event type `moveCollection` or `unshardCollection`. Both are commands of 8.0 that the server carries
- * out as a resharding (`ReshardingProvenanceEnum` in src/mongo/db/s), whose end it reports as `reshardCollection`
- * (`notifyChangeStreamsOnReshardCollectionComplete`). Neither the server's list of event types
- * (src/mongo/db/pipeline/document_source_change_stream.h) nor the manual's has them
- * (https://www.mongodb.com/docs/manual/reference/change-events/). An event with such a name would be unknown, and ends
- * the sync in FAILED.
+ * The server has no event type `moveCollection` or `unshardCollection`. Both are commands of 8.0 that the server
+ * carries out as a resharding (`ReshardingProvenanceEnum` in src/mongo/db/s). It reports the end of the resharding as
+ * `reshardCollection` (`notifyChangeStreamsOnReshardCollectionComplete`). Neither the server's list of event types
+ * (src/mongo/db/pipeline/document_source_change_stream.h) nor the manual's
+ * (https://www.mongodb.com/docs/manual/reference/change-events/) has the two names. An event with such a name would be
+ * unknown, and the sync would end in FAILED.
  */
 const definitionKinds = new Set([
   'create',
@@ -139,7 +140,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
         }
         break
       case 20: // operationDescription
-        // Other fields may have a name of this length, and other releases another type.
+        // Another field may have a name of this length, and another release may give the field another type.
         if (type === bsonType.document && bytes.latin1Slice(nameStart, nameEnd) === 'operationDescription') {
           event.reshardedUuid = reshardedUuid(bytes, valueStart)
         }

@@ -11,7 +11,7 @@ export interface Circumstances {
 }
 
 /**
- * Kept beside the errors, because tandem recognises the driver's errors by their classes and texts, which must not
+ * Kept outside the errors, because tandem recognizes the driver's errors by their classes and texts, which must not
  * change.
  */
 const known = new WeakMap<object, Circumstances>()

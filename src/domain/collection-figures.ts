@@ -38,14 +38,14 @@ export interface CollectionsPage {
 }
 
 export interface IndexCounts {
-  /** Number of indexes on the source, without the `_id` index. */
+  /** Number of the source's indexes that the sync includes, without the `_id` index. */
   total: number
   built: number
   /**
-   * Deferred until the commit: their `unique`, TTL or `hidden` option, or the index itself if another index differs
-   * only in these options.
+   * Number of indexes of which something is deferred until the commit: their `unique`, TTL or `hidden` option, or the
+   * index itself if another index differs only in these options.
    */
   heldBack: number
-  /** Number of indexes that the destination has refused so far. */
+  /** Number of indexes that the destination has refused so far, or that are built after the copy. */
   missing: number
 }

@@ -23,7 +23,7 @@ export interface CommitFigures {
 
 /** Seconds that every commit takes in addition to its waits: about twelve stored steps, on an idle machine. */
 const fixedSeconds = 0.6
-/** Number of sequential round trips in a commit, measured with round trips of 50 ms. */
+/** Number of sequential round trips in a commit, derived from a measurement with round trips of 50 ms. */
 const roundTrips = 50
 /** Measured on two cores that also ran both servers; a larger machine is faster. */
 const collectionsPerSecond = 12_000
@@ -31,7 +31,7 @@ const uniqueIndexesPerSecond = 150
 /** A build scans the collection once, and sorts the entries of all of its indexes. */
 const indexEntriesPerSecond = 200_000
 const cappedDocumentsPerSecond = 60_000
-/** The assumed rate before one is measured: that of a slow machine that catches up. */
+/** The rate that is assumed before one is measured: that of a slow machine. */
 const assumedAppliedPerSecond = 1
 /** Waits shorter than this (in seconds) are not listed. */
 const namedSeconds = 0.1

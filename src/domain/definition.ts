@@ -17,8 +17,8 @@ import {
  * The definition of a collection on the source (`wanted`). Until the commit, the destination has a less strict
  * version of it, because some options are deferred: unique indexes are built non-unique, TTL indexes expire nothing,
  * hidden indexes are visible, and capped collections have no practical limit. tandem applies documents in an order of
- * its own, and a constraint that holds in the source's order could reject them. Everything is raw: option values and
- * index keys keep their bytes.
+ * its own, and a constraint that holds in the source's order could reject them. Option values and index keys keep their
+ * bytes.
  */
 export interface CollectionDefinition {
   options: RawFields
@@ -107,7 +107,7 @@ export function indexWhileDeferred(specification: IndexSpecification, collection
 
 const simpleCollation: TypedValue = typedDocument(buildDocument([{ name: 'locale', value: typedString('simple') }]))
 
-/** True if `collMod` alone can turn one index into the other, as the commit does. */
+/** True if the two indexes differ only in the deferred options, which `collMod` sets at the commit. */
 export function differOnlyInTraits(one: IndexSpecification, other: IndexSpecification): boolean {
   return Buffer.compare(immutablePart(one), immutablePart(other)) === 0
 }
@@ -160,7 +160,7 @@ export function traitsOf(specification: IndexSpecification): IndexTraits {
   }
 }
 
-/** Compares as numbers and ignores the BSON type, because the server may widen a number. */
+/** Compares the values as numbers. The server may store a number as another BSON type. */
 export function sameNumber(one: TypedValue | undefined, other: TypedValue | undefined): boolean {
   return numberOf(one) === numberOf(other)
 }
@@ -230,8 +230,8 @@ function typedString(value: string): TypedValue {
 }
 
 /**
- * Whether both lists have the same indexes in the same order. The order of a specification's fields does not matter, because
- * `$listCatalog` and listIndexes return them in different orders.
+ * Whether both lists have the same indexes in the same order. The order of a specification's fields does not matter,
+ * because `$listCatalog` and listIndexes return them in different orders.
  */
 export function sameIndexes(one: IndexSpecification[], other: IndexSpecification[]): boolean {
   return one.length === other.length && one.every((index, at) => sameFields(index, other[at] ?? []))

@@ -1,7 +1,8 @@
 /**
  * Runs `work` with a signal that is aborted when the first of `signals` is aborted, and when `work` ends. On Node 20,
- * a signal retains about 100 bytes for each `AbortSignal.any` that names it, for as long as it lives. The signals of a
- * sync live for days, and some waits begin several times a second. This function removes its listeners again.
+ * a signal retains about 100 bytes for each `AbortSignal.any` call that it is passed to, for as long as it exists. The
+ * signals of a sync exist for days, and some waits begin several times a second. This function removes its listeners
+ * again.
  */
 export async function duringAny<T>(
   signals: readonly AbortSignal[],

@@ -6,12 +6,15 @@ import { serverCode } from './server-code.ts'
  * server's text without the document values that it quotes.
  */
 
-/** Errors of these commands may quote a document value without delimiters, after a general description. */
+/**
+ * Errors of these commands may quote a document value without delimiters. Only the general description before the first
+ * colon is shown.
+ */
 const commandsWithDocuments = new Set(['insert', 'update', 'findAndModify', 'createIndexes'])
 
 /**
- * `collMod on cluster1, app.things: FailedToParse (9): <text>`; its name and text if the error does not come from a
- * server.
+ * Returns, for example, `collMod on cluster1, app.things: FailedToParse (9): <text>`. If the error does not come from a
+ * server, its name takes the place of the server's code.
  */
 export function errorText(error: unknown): string {
   const { cluster, command, namespace } = circumstancesOf(error)
@@ -20,7 +23,7 @@ export function errorText(error: unknown): string {
   return `${where}${reasonOf(error)}`
 }
 
-/** The cluster that does not answer, and the driver's last error. */
+/** The name of the cluster that does not answer, and the driver's last error. */
 export function unreachableText(error: unknown): string {
   const { cluster } = circumstancesOf(error)
   return `${cluster ?? 'a cluster'} does not answer (${reasonOf(error)})`

@@ -85,14 +85,14 @@ export const failureNames = [
 export type FailureName = (typeof failureNames)[number]
 
 /**
- * True if a command can be refused with this name. If the startup has failed, commands are refused with the name of that
- * failure where possible, because it tells the operator more than `WrongState`.
+ * True if a command can be refused with this name. If the startup has failed, commands are refused with the name of
+ * that failure where possible, because it tells the operator more than `WrongState`.
  */
 export function isRefusalName(name: string): name is RefusalName {
   return Object.hasOwn(refusalStatus, name)
 }
 
-/** The operator must act: the instance enters FAILED and reports this error. */
+/** An error that the operator must resolve. The instance enters FAILED and reports it. */
 export class FatalError extends Error {
   readonly failure: FailureName
   constructor(failure: FailureName, description: string, options?: ErrorOptions) {
@@ -111,7 +111,8 @@ export class StoppedError extends Error {
 }
 
 /**
- * The change stream does not bring all documents of these collections, so they must be converged. Nothing was changed.
+ * The change stream has no events for some documents of these collections, so they must be converged. Nothing was
+ * changed.
  */
 export class UnfollowedError extends Error {
   /** By UUID on the source, each with its namespace there. */

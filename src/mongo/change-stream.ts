@@ -201,7 +201,8 @@ export async function* readChangeStream(
     }
   } finally {
     reopenings.end()
-    await discard()
+    // Not awaited: a commit ends three streams while users wait.
+    cluster.endLater(discard())
   }
 
   async function open(): Promise<RawCursor> {

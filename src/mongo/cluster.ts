@@ -65,6 +65,7 @@ export class Cluster {
   readonly #uri: string
   /** The servers of the cluster that the driver has discovered, as host:port. */
   readonly #servers = new Set<string>()
+  readonly #ending = new Set<Promise<void>>()
 
   constructor(name: ClusterName, uri: string, appName: string) {
     this.name = name
@@ -196,7 +197,14 @@ export class Cluster {
     return this.client.startSession({ causalConsistency: false })
   }
 
+  /** Lets this work, which never rejects, end in the background. `close` waits for it. */
+  endLater(work: Promise<void>): void {
+    this.#ending.add(work)
+    void work.finally(() => this.#ending.delete(work))
+  }
+
   async close(): Promise<void> {
+    await Promise.all(this.#ending)
     await this.client.close()
   }
 }

@@ -81,7 +81,7 @@ export class CommitSteps {
   }
 
   async #takePoint(signal: AbortSignal): Promise<string> {
-    const { source, record } = this.#session
+    const { source, record, runs } = this.#session
     const context = { ...this.#session.context, signal }
     this.timing.begin('commitPoint')
     if (blocksSource(record.configuration)) {
@@ -92,8 +92,8 @@ export class CommitSteps {
     await retry('taking the commit timestamp', context, () => appendOplogNote(source, 'commit'))
     const timestamp = source.latest.toString()
     // Events are applied until the stream has passed the commit timestamp. On a quiet source, this no-op is the next
-    // event.
-    await retry('taking the commit timestamp', context, () => appendOplogNote(source, 'after commit'))
+    // event. The timestamp is stored meanwhile.
+    runs.awaitBeforeNext(retry('passing the commit timestamp', context, () => appendOplogNote(source, 'after commit')))
     this.timing.next('applyEvents')
     return timestamp
   }

@@ -23,6 +23,7 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { FilterChange } from '../domain/filter-request.ts'
+import { both } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { restoreBalancer, stopBalancer } from '../mongo/balancer.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -129,9 +130,8 @@ export class Replication {
   /** Loads the stored state, and the current namespace of each collection on the destination. */
   async load(): Promise<this> {
     const { metadata } = this.#parts
-    await this.#shared.load()
     // Orders of tombstones must increase even when the clock was set back since the last run.
-    const highestOrder = await metadata.tombstones.highestOrder()
+    const [, highestOrder] = await both(this.#shared.load(), metadata.tombstones.highestOrder())
     this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
     const copying = this.catalogue.entries().filter((entry) => entry.state === 'copying')
     const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(copying.map(({ uuid }) => uuid)) : new Set()

@@ -53,6 +53,10 @@ export class SyncFollower {
   readonly #left: AbortSignal
   #step: { key: string; left: AbortController } | null = null
   #wake = deferred<void>()
+  /** True when the report of a step has just returned the stored state. */
+  #reported = false
+  /** How far this instance was when the state was read last; undefined before the first read. */
+  #part: CommitPart | undefined
   /** Number of failed commit attempts in the state that was read last; null before the first read. */
   #failures: number | null = null
   /** Number of steps that failed in a row. */
@@ -66,7 +70,7 @@ export class SyncFollower {
 
   /** Runs until `left` is aborted. Rejects with StoppedError when the lease is lost. */
   async run(): Promise<void> {
-    const { session, ended } = this.#parts
+    const { session, ended, part } = this.#parts
     await new Promise((resolve) => setImmediate(resolve))
     // A lost lease is not taken again before all work that could write under the last term has ended.
     if (!session.lease.held) await ended()
@@ -74,7 +78,12 @@ export class SyncFollower {
     await session.lead()
     while (!this.#left.aborted) {
       this.#wake = deferred()
-      const sync = await session.peers.load()
+      // The next step of a commit begins without reading the state again if the last report has just returned it, or if
+      // the step only waited for this instance.
+      const isKnown = this.#reported || (this.#part !== undefined && this.#part !== part())
+      this.#reported = false
+      const sync = isKnown ? session.peers.sync : await session.peers.load()
+      this.#part = part()
       if (this.#left.aborted) return
       this.#reportState()
       await this.#coordinate(sync)
@@ -170,6 +179,7 @@ export class SyncFollower {
       // Reported even if the step was stopped in the meantime, because the stored state decides whether the report
       // takes effect.
       await peers.report(report, worked)
+      this.#reported = true
       this.#faults = 0
     }
     run()

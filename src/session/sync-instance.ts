@@ -54,6 +54,7 @@ export class SyncInstance {
   #actor: Actor<typeof instanceMachine>
   #inherited: StartConfiguration | null = null
   #inheritedIn: PublicState | null = null
+  #part: CommitPart = null
 
   constructor(parts: SyncInstanceParts) {
     this.parts = parts
@@ -326,6 +327,10 @@ export class SyncInstance {
     const actor = createActor(machine, { input: context })
     actor.subscribe((snapshot) => {
       this.parts.onTransition(snapshot)
+      const part = partOf(snapshot)
+      // The coordinator's next step may wait for this.
+      if (part !== this.#part) this.#current.session?.coordination.wakeWaiting()
+      this.#part = part
       // A context stored by an earlier release has no limits.
       this.throttle.set(snapshot.context.limits ?? noLimits)
       if (snapshot.context.configuration) this.#stored.store(snapshot.context)

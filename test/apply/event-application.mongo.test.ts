@@ -154,6 +154,39 @@ it('the stored position covers applied events only, not all events that were rea
   await run
 })
 
+it('while a position is being stored, later ones do not wait in a queue', async () => {
+  const { source: cluster, metadata } = clusters
+  const store = metadata.savePositions.bind(metadata)
+  const slow = deferred<void>()
+  const stored = vi.spyOn(metadata, 'savePositions').mockImplementation(async (...position) => {
+    // The first one is the start of the run.
+    if (stored.mock.calls.length > 1) await slow.promise
+    await store(...position)
+  })
+  const reads = vi.spyOn(cluster, 'read')
+  onTestFinished(() => {
+    stored.mockRestore()
+    reads.mockRestore()
+  })
+  const application = await applicationOf()
+  const run = application.run()
+  await now()
+  await vi.waitFor(() => expect(stored).toHaveBeenCalledTimes(2), 20_000)
+  const getMores = () => reads.mock.calls.filter(([, command]) => 'getMore' in command).length
+  const before = getMores()
+  // Each getMore waits for half a second on an idle source, so several positions could have been stored meanwhile.
+  await vi.waitFor(async () => {
+    await now()
+    expect(getMores()).toBeGreaterThan(before + 6)
+  }, 20_000)
+  expect(stored).toHaveBeenCalledTimes(2)
+  slow.resolve()
+  application.drain()
+  await run
+  expect(stored).toHaveBeenCalledTimes(3)
+  expect((await metadata.loadPosition(0))?.time).toBe(application.appliedTime)
+})
+
 it('a drain to the time of a transaction of many batches applies the whole transaction', async () => {
   const application = await applicationOf()
   const count = 7_000

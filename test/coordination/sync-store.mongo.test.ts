@@ -143,6 +143,33 @@ describe('the stored sync', () => {
     expect(pathOf(await syncStore(one).load())).toBe('committing.gathering')
   })
 
+  it('stores an event in one round trip when the known state is current', async () => {
+    const store = await replicating()
+    const read = vi.spyOn(one.cluster, 'read')
+    onTestFinished(() => read.mockRestore())
+    await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
+    await store.send({ type: 'commit.gathered', ...worked })
+    expect(read).not.toHaveBeenCalled()
+    expect(pathOf(await syncStore(one).load())).toBe('committing.takingPoint')
+  })
+
+  it('gives an event no effect that only an outdated known state accepts', async () => {
+    const store = await replicating()
+    await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
+    const aborted = { type: 'commit.aborted', abortsBefore: 0, reason: null, rehearsal: null } as const
+    await syncStore(one).send(aborted)
+    expect(pathOf(store.latest)).toBe('committing.gathering')
+    expect(pathOf(await store.send({ type: 'commit.gathered', ...worked }))).toBe('undoing')
+    expect(pathOf(await syncStore(one).load())).toBe('undoing')
+  })
+
+  it('gives an event an effect that an outdated known state does not accept', async () => {
+    const store = await replicating()
+    await syncStore(one).send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
+    expect(pathOf(store.latest)).toBe('replicating')
+    expect(pathOf(await store.send({ type: 'commit.gathered', ...worked }))).toBe('committing.takingPoint')
+  })
+
   it('shows the state that was stored last, also when the reply to an earlier read arrives later', async () => {
     const store = await replicating()
     const reading = store.load()

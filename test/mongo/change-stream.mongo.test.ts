@@ -362,8 +362,10 @@ describe('a stream that is stopped', () => {
     await client.db(database).collection('numbers').insertOne({ n: 0 })
     await reader.until(0)
     await reader.end()
-    const left = (await openStreams()).filter((id) => !before.includes(id))
-    expect(left).toEqual([])
+    // The end of a stream does not wait until its cursor is closed.
+    await vi.waitFor(async () => {
+      expect((await openStreams()).filter((id) => !before.includes(id))).toEqual([])
+    }, 10_000)
   })
 
   async function openStreams(): Promise<string[]> {

@@ -35,6 +35,7 @@ const naturalCodes: Record<number, string> = {
   16755: 'CannotExtractGeoKeys',
   16766: 'HashedIndexOnArray',
   6011800: 'ChangeOfClusteredIndex',
+  7693400: 'DuplicateField',
   5979800: 'DropOfClusteredIndex',
 }
 
