@@ -20,7 +20,7 @@ import { guardHost } from './guard-host.ts'
 import { instancesAnswerSchema, renderInstances } from './instances-schema.ts'
 import { limitsAnswerSchema, limitsBodySchema, parseLimits, renderLimits } from './limits-schema.ts'
 import { metricsContentType, renderMetrics } from './metrics.ts'
-import { mismatchesAnswerSchema, renderMismatches, repairedSchema } from './mismatches-schema.ts'
+import { mismatchesAnswerSchema, renderMismatches, renderRepaired, repairedSchema } from './mismatches-schema.ts'
 import { oneAtATime } from './one-at-a-time.ts'
 import { processMetrics } from './process-metrics.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
@@ -263,13 +263,13 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/repair',
       describeCommand(
         'repair',
-        'Makes the documents that a failed verification named equal to those of the source; then send resume. If several instances share the sync, only the coordinator accepts it.',
+        'Makes what a failed verification named equal to the source; then send resume. If that needs a convergence, repair aborts the commit; then send commit when canCommit is true. If several instances share the sync, only the coordinator accepts it.',
         noBody,
         repairedSchema,
       ),
       async (context) => {
         await readEmptyBody(context.req.raw)
-        return context.json({ ...success, repairedDocuments: await instance.repair() })
+        return context.json({ ...success, ...renderRepaired(await instance.repair()) })
       },
     )
     .all('/api/v1/repair', (context) => wrongMethod(context, 'POST'))

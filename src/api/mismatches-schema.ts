@@ -1,4 +1,5 @@
 import * as v from 'valibot'
+import type { RepairReport } from '../domain/instance.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { objectOf } from './strict-schema.ts'
 
@@ -32,7 +33,21 @@ export const mismatchesAnswerSchema = objectOf({
 export const repairedSchema = objectOf({
   success: v.literal(true),
   repairedDocuments: v.pipe(v.number(), v.integer(), v.minValue(0), v.description('Documents reconciled.')),
+  convergingCollections: v.exactOptional(
+    v.pipe(
+      v.number(),
+      v.integer(),
+      v.minValue(1),
+      v.description(
+        'Collections that are converged because repair could not make them equal. The commit was aborted for this.',
+      ),
+    ),
+  ),
 })
+
+export function renderRepaired({ repairedDocuments, convergingCollections }: RepairReport) {
+  return { repairedDocuments, ...(convergingCollections === 0 ? {} : { convergingCollections }) }
+}
 
 export function renderMismatches({ mismatches, total }: { mismatches: Mismatch[]; total: number }) {
   const listed = mismatches.map(({ namespace, kind, id, field, by }) => ({

@@ -1,6 +1,8 @@
 import { listCollections } from '../definitions/listing.ts'
+import { findMissing } from '../definitions/missing-collections.ts'
 import { identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { RefusedError, UnfollowedError } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -15,6 +17,126 @@ export interface RepairParts extends CommitParts {
 
 /** Rechecks read in one page. */
 const atOnce = 500
+/** Identities read in one page when only their collections are needed. */
+const identitiesAtOnce = 10_000
+/** Maximum number of namespaces in a message. */
+const namedMax = 5
+
+/**
+ * The number of differences up to which each document is repaired by its identity. For more of them, the whole
+ * collections are converged, because ranges are read and compared faster, resumed after a crash, and shared by all
+ * instances.
+ */
+export const repairedMax = 1_000_000
+
+export interface Repaired {
+  /** Number of documents that were reconciled. */
+  documents: number
+  /** The collections that a repair cannot make equal, and which must be converged, by UUID on the source. */
+  unrepaired: Map<string, string>
+}
+
+/**
+ * Makes the destination equal to the current source where a verdict found differences. It reconciles definitions first,
+ * because an index that the source does not have may reject a document. It then reconciles every document with an open
+ * recheck. It does not change collections that another client created on the destination. Repeatable. Throws
+ * RefusedError WrongState when a repair cannot remove the differences.
+ *
+ * Two kinds of collections are returned instead of being repaired: those that somebody dropped on the destination, and
+ * all that differ when there are more than `most` differences.
+ */
+export async function repairDifferences(parts: RepairParts, most: number): Promise<Repaired> {
+  const { source, destination, catalogue, context, store } = parts
+  parts.atStep('repair')
+  const missing = await retry('looking for dropped collections', context, () =>
+    findMissing({ source, destination }, catalogue.entries()),
+  )
+  await refuseReplaced(parts, missing)
+  const missingIn = new Set(missing.map(({ database }) => database))
+  for (const database of await databasesOf(parts)) {
+    // The convergence reconciles the definitions of these databases.
+    if (!missingIn.has(database)) await repairDefinitions(parts, database)
+  }
+  const { total } = await store.loadVerdict()
+  const unrepaired = new Map(missing.map((entry) => [entry.uuid, nameOf(entry)]))
+  const documents = total > most ? 0 : await repairDocuments(parts, unrepaired)
+  if (total > most) await addDiffering(parts, unrepaired)
+  if (documents === 0 && unrepaired.size === 0) await refuseForeignOnly(store)
+  return { documents, unrepaired }
+}
+
+async function repairDefinitions(parts: RepairParts, database: string): Promise<void> {
+  const { destination, catalogue, definitions, destinationDefinitions, context } = parts
+  const existing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
+  for (const entry of catalogue.inDatabase(database)) {
+    const one = existing.find(({ uuid }) => uuid === entry.destinationUUID)
+    if (!one) continue
+    const what = `repairing ${nameOf(entry)}`
+    await retry(what, context, () => destinationDefinitions.followOptions(entry, entry.wanted.options, one.options))
+  }
+  await definitions.reconcile(database, 'all', 'copied').catch(refuseUnfollowed)
+}
+
+/** Reconciles every document with an open recheck. Returns their number. */
+async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<string, string>): Promise<number> {
+  const { source, catalogue } = parts
+  let repaired = 0
+  for await (const page of pages(parts.store, atOnce)) {
+    const byCollection = new Map<string, Identities>()
+    for (const { uuid, idElement } of page) {
+      const identities = byCollection.get(uuid) ?? new Map()
+      identities.set(identityKey(idElement), unread(idElement))
+      byCollection.set(uuid, identities)
+    }
+    for (const [uuid, identities] of byCollection) {
+      const entry = catalogue.get(uuid)
+      if (!entry || unrepaired.has(uuid)) continue
+      await reconcileDocuments(parts.documents, entry, identities, source.latest)
+      repaired += identities.size
+    }
+  }
+  return repaired
+}
+
+/** Adds every collection that has an open recheck. */
+async function addDiffering({ store, catalogue }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
+  for await (const page of pages(store, identitiesAtOnce)) {
+    for (const { uuid } of page) {
+      const entry = unrepaired.has(uuid) ? undefined : catalogue.get(uuid)
+      if (entry) unrepaired.set(uuid, nameOf(entry))
+    }
+  }
+}
+
+async function* pages(store: VerificationStore, limit: number): AsyncGenerator<StoredRecheck[]> {
+  let page = await store.readRechecks(null, limit)
+  for (let last = page.at(-1); last; last = page.at(-1)) {
+    yield page
+    page = await store.readRechecks(last, limit)
+  }
+}
+
+function nameOf({ database, name }: CatalogueEntry): string {
+  return namespace(database, name)
+}
+
+/**
+ * Throws RefusedError WrongState when somebody has dropped a collection on the destination and created another
+ * namespace with its name. tandem does not drop what it did not create.
+ */
+async function refuseReplaced({ destination, context }: RepairParts, missing: CatalogueEntry[]): Promise<void> {
+  for (const entry of missing) {
+    const { database, name } = entry
+    const [found] = await retry(`listing ${database}`, context, () => listCollections(destination, database, name))
+    if (!found) continue
+    throw new RefusedError(
+      'WrongState',
+      `somebody else dropped ${nameOf(entry)} on the destination and created it again, and tandem does not touch what it did not create. ` +
+        'Drop it there, then send repair again, which creates the collection and copies it from the source. No data on the source was changed.',
+    )
+  }
+}
+
 function refuseUnfollowed(error: unknown): never {
   if (!(error instanceof UnfollowedError)) throw error
   throw new RefusedError(
@@ -24,58 +146,6 @@ function refuseUnfollowed(error: unknown): never {
       cause: error,
     },
   )
-}
-
-/** Maximum number of namespaces in a message. */
-const namedMax = 5
-
-/**
- * Makes the destination equal to the current source where a verdict found differences. It reconciles definitions first,
- * because an index that the source does not have may reject a document. It then reconciles every document with an open
- * recheck. It does not change collections that another client created on the destination. Repeatable. Returns the
- * number of reconciled documents. Throws RefusedError WrongState when a repair cannot remove the differences.
- */
-export async function repairDifferences(parts: RepairParts): Promise<number> {
-  const { source, destination, catalogue, definitions, destinationDefinitions, context } = parts
-  parts.atStep('repair')
-  for (const database of await databasesOf(parts)) {
-    const existing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
-    for (const entry of catalogue.inDatabase(database)) {
-      const one = existing.find(({ uuid }) => uuid === entry.destinationUUID)
-      if (!one) {
-        throw new RefusedError(
-          'WrongState',
-          `${namespace(database, entry.name)} was dropped on the destination by somebody else, so repair cannot restore it. Start over ` +
-            'with "existingData": "converge", which copies it again. No data is lost, because the source has all of it.',
-        )
-      }
-      const what = `repairing ${database}.${entry.name}`
-      await retry(what, context, () => destinationDefinitions.followOptions(entry, entry.wanted.options, one.options))
-    }
-    await definitions.reconcile(database, 'all', 'copied').catch(refuseUnfollowed)
-  }
-  let repaired = 0
-  let after: StoredRecheck | null = null
-  for (;;) {
-    const page: StoredRecheck[] = await parts.store.readRechecks(after, atOnce)
-    const last = page.at(-1)
-    if (!last) break
-    after = last
-    const byCollection = new Map<string, Identities>()
-    for (const { uuid, idElement } of page) {
-      const identities = byCollection.get(uuid) ?? new Map()
-      identities.set(identityKey(idElement), unread(idElement))
-      byCollection.set(uuid, identities)
-    }
-    for (const [uuid, identities] of byCollection) {
-      const entry = catalogue.get(uuid)
-      if (!entry) continue
-      await reconcileDocuments(parts.documents, entry, identities, source.latest)
-      repaired += identities.size
-    }
-  }
-  if (repaired === 0) await refuseForeignOnly(parts.store)
-  return repaired
 }
 
 /**

@@ -13,7 +13,7 @@ export function refuseExpiry(database: string, name: string, indexes: IndexSpeci
     'VerificationNotSupported',
     `${namespace(database, name)} has a TTL index, which cannot be verified with buildIndexes "never": documents would expire ` +
       'on the source only. Drop that index and, if the sync was running, send resume. Or start over with "beforeDataCopy" or with ' +
-      `"verification": {"enabled": false}. ${notLost.atStartOrLater}`,
+      `"verification": {"enabled": false}, which a running sync cannot change. ${notLost.atStartOrLater}`,
   )
 }
 

@@ -11,6 +11,13 @@ import type { GivenCommand, PeerAnswers } from './peer-command.ts'
 import type { Progress } from './progress.ts'
 import type { StartConfiguration } from './start-request.ts'
 
+export interface RepairReport {
+  /** Number of documents that were reconciled. */
+  repairedDocuments: number
+  /** Number of collections for which the commit was aborted, and which are converged. */
+  convergingCollections: number
+}
+
 /**
  * The interface between the API and a sync instance. Commands resolve once they are accepted and durable. They reject
  * with RefusedError if nothing was changed. `progress` never uses the network.
@@ -46,10 +53,10 @@ export interface Instance {
   /** The differences of the last verdict: the first thousand of `total`. */
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
   /**
-   * Makes the documents that the verdict names equal to those of the source. Resolves with the number of documents
-   * checked.
+   * Makes the documents that the verdict names equal to those of the source. Where this is not possible, aborts the
+   * commit and converges their collections.
    */
-  repair(): Promise<number>
+  repair(): Promise<RepairReport>
   /** Makes all instances compare these collections with the source again and write the differences. */
   resync(namespaces: readonly NamespaceName[]): Promise<void>
   /** Replaces the filters of the sync, for all instances. */

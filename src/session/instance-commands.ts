@@ -7,7 +7,7 @@ import { type CommitRequest, plainCommit } from '../domain/commit-request.ts'
 import { RefusedError, toFailure } from '../domain/errors.ts'
 import type { FilterRequest } from '../domain/filter-request.ts'
 import type { CheckOptions, Finding } from '../domain/finding.ts'
-import type { Instance } from '../domain/instance.ts'
+import type { Instance, RepairReport } from '../domain/instance.ts'
 import type { InstancesReport } from '../domain/instances.ts'
 import type { Journal } from '../domain/journal.ts'
 import type { Limits, LimitsReport } from '../domain/limits.ts'
@@ -24,6 +24,8 @@ import { changeFilter, refuseFilter } from './change-filter.ts'
 import { CommandRecords } from './command-records.ts'
 import { untilReadyToCommit } from './commit-readiness.ts'
 import { convergeIfLost } from './converge-if-lost.ts'
+import { convergeInstead } from './converge-instead.ts'
+import { convergeMissing } from './converge-missing.ts'
 import { LeasePatience } from './lease-patience.ts'
 import { repair } from './repair.ts'
 import { idleProgress, publicState } from './report-progress.ts'
@@ -166,6 +168,9 @@ export class InstanceCommands implements Instance {
     if ((isKnownLost || sync.state === 'PAUSED') && !reversing && session) {
       await storedForAll(sync, 'resume', patience, (until) => convergeIfLost(session, isKnownLost, until))
       insist()
+    } else if (failure?.error === 'DestinationConflict' && !reversing && session) {
+      await storedForAll(sync, 'resume', patience, (until) => convergeMissing(session, until))
+      insist()
     }
     actor.send(resumed)
     await patience.bounded(sync.storing, storedLater)
@@ -276,10 +281,11 @@ export class InstanceCommands implements Instance {
 
   /**
    * Repairs the differences that the last verdict lists: writes the source's state to the destination. A following
-   * `resume` commits again. Throws RefusedError WrongState when another instance coordinates, because only the
-   * coordinator's writes of definitions are fenced by its term.
+   * `resume` commits again, unless collections have to be converged: the commit is then aborted. Throws RefusedError
+   * WrongState when another instance coordinates, because only the coordinator's writes of definitions are fenced by its
+   * term.
    */
-  async repair(): Promise<number> {
+  async repair(): Promise<RepairReport> {
     const sync = await this.#connection.whenConnected()
     const { actor, state, session } = sync
     const failure = actor.getSnapshot().context.failure
@@ -294,7 +300,9 @@ export class InstanceCommands implements Instance {
         const patience = await leased(sync, 'repair')
         // After the lease was taken again, this instance must first read which instance coordinates.
         await patience.withLease(sync, sync.parts.context.signal, () => session.coordination.start())
-        return await repair(session)
+        const { documents, unrepaired } = await repair(session)
+        if (unrepaired.size > 0) await convergeInstead(sync, session, unrepaired)
+        return { repairedDocuments: documents, convergingCollections: unrepaired.size }
       } catch (error) {
         throw asRefusal(error, 'repair')
       }

@@ -1,15 +1,15 @@
+import type { Repaired } from '../commit/repair.ts'
 import type { Coordination } from '../coordination/coordination.ts'
 import { RefusedError } from '../domain/errors.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /**
  * Repairs the differences that the last verdict lists, between two commit attempts: writes the source's state to the
- * destination. Returns how many documents were repaired. Throws RefusedError WrongState when another instance
- * coordinates or the commit is decided.
+ * destination. Throws RefusedError WrongState when another instance coordinates or the commit is decided.
  */
-export async function repair(session: SyncSession): Promise<number> {
+export async function repair(session: SyncSession): Promise<Repaired> {
   const { coordination, peers, verification, runs } = session
-  let repaired = 0
+  let repaired: Repaired = { documents: 0, unrepaired: new Map() }
   // The command that follows (a resume or an abort) waits until the repair has ended.
   await runs.finish(new AbortController().signal, async () => {
     await session.hold()

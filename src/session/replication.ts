@@ -2,7 +2,7 @@ import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
 import { SharedCatalogue } from '../apply/shared-catalogue.ts'
 import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
-import { repairDifferences } from '../commit/repair.ts'
+import { type Repaired, repairDifferences, repairedMax } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Barriers } from '../coordination/barriers.ts'
@@ -205,13 +205,13 @@ export class Replication {
   }
 
   /**
-   * Repairs the differences that a verdict lists: documents by identity, definitions by database. Returns how many
-   * documents were repaired.
+   * Repairs the differences that a verdict lists: documents by identity, definitions by database.
+   * @param most the number of differences above which the collections that differ are to be converged instead
    */
-  async repair(store: VerificationStore): Promise<number> {
+  async repair(store: VerificationStore, most = repairedMax): Promise<Repaired> {
     const { source, metadata, context } = this.#parts
     const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
-    return await repairDifferences({ ...this.commit, store, documents })
+    return await repairDifferences({ ...this.commit, store, documents }, most)
   }
 
   /**

@@ -37,7 +37,7 @@ export async function resync(
   if (!isStored) throw notReplicating()
 }
 
-function sameScope(one: string[] | 'all' | null, other: string[]): boolean {
+export function sameScope(one: string[] | 'all' | null, other: string[]): boolean {
   return one === 'all' || (one !== null && one.join() === other.join())
 }
 

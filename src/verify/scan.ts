@@ -175,7 +175,7 @@ export class Scan {
     if (misses < missesMax) return
     throw new FatalError(
       'DestinationConflict',
-      `${namespace(entry.database, entry.name)} was dropped on the destination by somebody else during the verification. Start over with "existingData": "converge", which copies it again and writes only what differs elsewhere. ${notLost.source}`,
+      `${namespace(entry.database, entry.name)} was dropped on the destination by somebody else during the verification. Stop what writes there, then send resume, which creates the collection again and copies it. ${notLost.source}`,
     )
   }
 

@@ -7,7 +7,7 @@ import type { CollectionRow, CollectionsPage, CollectionsReport } from '../../sr
 import type { CommitRequest } from '../../src/domain/commit-request.ts'
 import type { FilterRequest } from '../../src/domain/filter-request.ts'
 import type { CheckOptions, Finding } from '../../src/domain/finding.ts'
-import type { Instance } from '../../src/domain/instance.ts'
+import type { Instance, RepairReport } from '../../src/domain/instance.ts'
 import { type InstanceRow, type InstancesReport, totalsOf } from '../../src/domain/instances.ts'
 import { concurrencyOf, type Limits, type LimitsReport, noLimits } from '../../src/domain/limits.ts'
 import type { Mismatch } from '../../src/domain/mismatch.ts'
@@ -96,9 +96,9 @@ export class RecordingInstance implements Instance {
   audit(): Promise<AuditEntry[]> {
     return Promise.resolve(this.recorded.map(({ admitted: _, ...call }) => ({ ...call, mongosyncID: 'one' })).reverse())
   }
-  async repair(): Promise<number> {
+  async repair(): Promise<RepairReport> {
     await this.#record('repair')
-    return 0
+    return { repairedDocuments: 0, convergingCollections: 0 }
   }
   resynced: readonly NamespaceName[] = []
   resync(namespaces: readonly NamespaceName[]): Promise<void> {

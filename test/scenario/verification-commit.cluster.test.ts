@@ -300,7 +300,7 @@ it('the verifier names a collection that another client has dropped and recreate
     total: 1,
     mismatches: [{ namespace: `${corrupted}.quiet`, kind: 'collection', by: 'foreignWrite' }],
   })
-  // Only a new copy could repair the collection.
+  // tandem does not drop what it did not create.
   expect(await tandem.post('repair')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 

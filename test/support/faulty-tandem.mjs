@@ -7,6 +7,7 @@ import process from 'node:process'
  *
  *   FAULT_CRASH_AT=step               kills the process at this step of a commit or a reversal (docs/logs.md, `commit step`), like kill -9
  *   FAULT_DROP_EVENTS_OF=db.coll      drops the document events of this namespace before they are applied, as a bug might
+ *   FAULT_REPAIR_AT_MOST=n            lets a repair converge collections above this number of differences instead of a million
  *   FAULT_STOOD_STILL=file            delays the monotonic clock by the milliseconds in that file, as a suspension of the machine does
  *
  * The product contains no code for these faults.
@@ -15,11 +16,16 @@ import process from 'node:process'
 /** @param {string} file path within the build */
 const built = async (file) => await import(new URL(`../../dist/src/${file}`, import.meta.url).href)
 
-const { FAULT_CRASH_AT: crashAt, FAULT_DROP_EVENTS_OF: dropEventsOf, FAULT_STOOD_STILL: stoodStill } = process.env
-if (!crashAt && !dropEventsOf && !stoodStill) {
+const {
+  FAULT_CRASH_AT: crashAt,
+  FAULT_DROP_EVENTS_OF: dropEventsOf,
+  FAULT_REPAIR_AT_MOST: repairAtMost,
+  FAULT_STOOD_STILL: stoodStill,
+} = process.env
+if (!crashAt && !dropEventsOf && !repairAtMost && !stoodStill) {
   throw new Error('faulty-tandem needs a fault; start the product instead')
 }
-process.stderr.write(`fault injected: ${JSON.stringify({ crashAt, dropEventsOf, stoodStill })}\n`)
+process.stderr.write(`fault injected: ${JSON.stringify({ crashAt, dropEventsOf, repairAtMost, stoodStill })}\n`)
 
 if (stoodStill) {
   const file = openSync(stoodStill, 'r')
@@ -43,6 +49,16 @@ if (dropEventsOf) {
   Lanes.prototype.put = function (lane, entry, event, ...rest) {
     if (`${event.database}.${event.collection}` === dropEventsOf) return
     return put.call(this, lane, entry, event, ...rest)
+  }
+}
+
+if (repairAtMost) {
+  const { Replication } = await built('session/replication.js')
+  const repair = Replication.prototype.repair
+  if (typeof repair !== 'function') throw new Error('tandem no longer repairs through Replication.repair')
+  /** @param {unknown} store */
+  Replication.prototype.repair = function (store) {
+    return repair.call(this, store, Number(repairAtMost))
   }
 }
 

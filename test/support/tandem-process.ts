@@ -37,6 +37,8 @@ export interface Faults {
   crashAt?: string
   /** A namespace whose document events are dropped before they are applied. */
   dropEventsOf?: string
+  /** The number of differences above which a repair converges collections. */
+  repairAtMost?: number
   /** File with the milliseconds by which the process's monotonic clock is behind, as after a suspension of the machine. */
   stoodStill?: string
 }
@@ -79,10 +81,11 @@ export function environment(): NodeJS.ProcessEnv {
 
 /** Starts the command-line program as its users run it, in a process that ends with this one. */
 export async function startTandem(options: TandemOptions): Promise<Tandem> {
-  const { crashAt, dropEventsOf, stoodStill } = options.faults ?? {}
+  const { crashAt, dropEventsOf, repairAtMost, stoodStill } = options.faults ?? {}
   const faults = {
     ...(crashAt && { FAULT_CRASH_AT: crashAt }),
     ...(dropEventsOf && { FAULT_DROP_EVENTS_OF: dropEventsOf }),
+    ...(repairAtMost && { FAULT_REPAIR_AT_MOST: String(repairAtMost) }),
     ...(stoodStill && { FAULT_STOOD_STILL: stoodStill }),
   }
   const isFaulty = Object.keys(faults).length > 0

@@ -1,0 +1,86 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { repairedMax } from '../commit/repair.ts'
+import { RefusedError, StoppedError } from '../domain/errors.ts'
+import { hexOfUuid } from '../mongo/uuid.ts'
+import { storedForAll } from './admit-command.ts'
+import { LeasePatience } from './lease-patience.ts'
+import { sameScope } from './resync.ts'
+import type { SyncInstance } from './sync-instance.ts'
+import type { SyncSession } from './sync-session.ts'
+
+/** How often the sync's state is read while the aborted commit is being undone, ms. */
+const pollMS = 250
+/** Maximum number of namespaces in a message. */
+const namedMax = 5
+
+/**
+ * Ends a repair that cannot make these collections equal in the failed commit: gives the commit up as `abort` does, and
+ * requests that the collections are converged. Resolves when the request is stored. Only a sync that replicates accepts
+ * such a request, so it follows when the commit is undone.
+ *
+ * If this process dies in between, the commit is aborted and nothing is requested. The next verdict finds the same
+ * differences.
+ * @param collections by UUID on the source, each with its namespace there
+ */
+export async function convergeInstead(
+  sync: SyncInstance,
+  session: SyncSession,
+  collections: ReadonlyMap<string, string>,
+): Promise<void> {
+  const { actor, parts } = sync
+  const named = shorten([...collections.values()].sort())
+  const before = actor.getSnapshot().context.failure
+  for (;;) {
+    const patience = new LeasePatience('repair', sync)
+    const request = (until: AbortSignal): Promise<boolean> => requestOrAbort(session, collections, named, until)
+    if (await storedForAll(sync, 'repair', patience, request)) return
+    actor.send({ type: 'sync.seen', sync: session.peers.view })
+    const { failure } = actor.getSnapshot().context
+    if (failure && failure !== before) {
+      throw new RefusedError(
+        'WrongState',
+        `repair has aborted the commit in order to converge ${named}, and the sync has failed with ${failure.error} since then. Remove that cause, send resume, ` +
+          'then send resync for these collections',
+      )
+    }
+    await sleep(pollMS, undefined, { signal: parts.context.signal, ref: false }).catch(() => {
+      throw new StoppedError()
+    })
+  }
+}
+
+/** Returns true when the convergence is requested, and false when the commit has to be undone first. */
+async function requestOrAbort(
+  { peers, context }: SyncSession,
+  collections: ReadonlyMap<string, string>,
+  named: string,
+  until: AbortSignal,
+): Promise<boolean> {
+  const sync = await peers.load(until)
+  const { aborts, convergences } = sync.context
+  if (sync.hasTag('decided')) {
+    throw new RefusedError('WrongState', 'another instance has decided the commit in the meantime')
+  }
+  if (sync.matches('replicating')) {
+    context.journal?.('convergence requested', { all: false })
+    const scope = [...collections.keys()].map(hexOfUuid).sort()
+    const after = await peers.converge(scope, convergences, until)
+    // A request of another instance may have been stored first.
+    return after.context.convergences > convergences && sameScope(after.context.scope, scope)
+  }
+  if (!sync.matches('undoing') && !sync.matches('replanning'))
+    await peers.abort(aborts, { reason: reasonFor(named), until })
+  return false
+}
+
+function reasonFor(named: string): string {
+  return (
+    `the commit was aborted because repair has to converge ${named} (dropped on the destination by somebody else, or more than ` +
+    `${repairedMax.toLocaleString('en')} differences); send commit again when canCommit is true`
+  )
+}
+
+function shorten(names: string[]): string {
+  const more = names.length > namedMax ? ` and ${names.length - namedMax} more` : ''
+  return `${names.slice(0, namedMax).join(', ')}${more}`
+}
