@@ -23,7 +23,7 @@ import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
  *   npm run chaos -- --verifierKills 100   kill -9 in every phase of the verifier and at every step of a commit
  *   npm run chaos -- --commitKills 200     kill -9 at every step and at random moments of commit, abort and rehearsal
  *   npm run chaos -- --filters 48          filters of all 48 shapes, with DDL on namespaces at their boundaries
- *   npm run chaos -- --teams 100           several instances, of which one has a fault (--instances, --faults;
+ *   npm run chaos -- --instanceFaults 100  several instances, of which one has a fault (--instances, --faults;
  *     --away SECONDS sets how long it is stopped or cut off)
  *   npm run chaos -- --fencing 200         delayed writes, clock steps, suspensions, replaced pods (--instances, --faults)
  *   npm run chaos -- --converge 100        two instances that converge a destination with an older copy, with faults of one of them, elections and cuts
@@ -41,10 +41,10 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     ...{ seeds: text, kills: text, stepdowns: text, cuts: text, verifierKills: text, commitKills: text },
-    ...{ filters: text, teams: text, fencing: text, converge: text },
+    ...{ filters: text, instanceFaults: text, fencing: text, converge: text },
     ...{ from: text, steps: text, instances: text, faults: text, away: text, bulk: text, members: text },
     ...{ shards: text, destinationShards: text, phases: text, only: text },
-    ...{ minutes: text, seed: text, cycles: text, legs: text, paces: text, log: text },
+    ...{ minutes: text, seed: text, cycles: text, paces: text, log: text },
     list: { type: 'boolean' },
   },
 })
@@ -85,7 +85,7 @@ const byCount: [Flag, (options: PlanOptions) => FaultPlan[]][] = [
   ['verifierKills', (all) => [verifierKillPlan(all)]],
   ['commitKills', (all) => [commitKillsPlan(all)]],
   ['filters', (all) => [filterPlan(all)]],
-  ['teams', (all) => [instancesPlan(all)]],
+  ['instanceFaults', (all) => [instancesPlan(all)]],
   ['fencing', (all) => [fencingPlan(all)]],
   ['converge', (all) => [convergePlan(all)]],
 ]
@@ -104,7 +104,7 @@ const byName: Record<string, () => FaultPlan> = {
       seed: values.seed ?? '1',
       instances: number('instances') ?? 2,
       members: number('members') ?? 1,
-      cycleSeconds: (values.cycles ?? values.legs ?? '60-300').split('-').map(Number),
+      cycleSeconds: (values.cycles ?? '60-300').split('-').map(Number),
       faults: list('faults'),
       paces: list('paces')?.map(Number),
       log: values.log,

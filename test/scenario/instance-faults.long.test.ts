@@ -3,7 +3,7 @@ import { type Pair, startPair } from '../faults/clusters.ts'
 import { coordinatorDies, cut, joinAndLeave, kill, stop } from '../faults/instance-faults.ts'
 import { type InstanceFault, migrateBySeveral } from '../faults/several-instances.ts'
 
-/** A fixed sample of what `npm run chaos -- --teams 100` runs in full. A failing test names its seed for a replay there. */
+/** A fixed sample of what `npm run chaos -- --instanceFaults 100` runs in full. A failing test names its seed for a replay there. */
 
 let pair: Pair
 beforeAll(async () => {
