@@ -174,6 +174,11 @@ it('a command of the store that gets no answer does not hold up the entries', as
   void trail.add(entry(1))
   // The entry is stored while the server still holds the command back.
   await vi.waitFor(async () => expect(await store.read()).toEqual([entry(1)]), { timeout: blockTimeMS - 2_000 })
+  const admin = one.client.db('admin')
+  const held = await admin.aggregate([{ $currentOp: {} }, { $match: { 'command.insert': 'audit' } }]).toArray()
+  expect(held).toHaveLength(1)
+  // The server turns a fail point off only when the command that it holds back has ended.
+  for (const { opid } of held) await admin.command({ killOp: 1, op: opid })
 })
 
 it('an entry that could not be stored is sent again at once', async () => {
