@@ -253,9 +253,13 @@ export class DeferredOptions {
   async #dropIndex(entry: CatalogueEntry, name: string): Promise<void> {
     assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
     const uuid = toUuid(entry.destinationUUID)
-    await underPresentName(entry, (present) =>
-      this.#cluster.write(entry.database, { dropIndexes: present, collectionUUID: uuid, index: name }),
-    )
+    try {
+      await underPresentName(entry, (present) =>
+        this.#cluster.write(entry.database, { dropIndexes: present, collectionUUID: uuid, index: name }),
+      )
+    } catch (error) {
+      if (codeOf(error) !== code.indexNotFound) throw error
+    }
   }
 
   async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {

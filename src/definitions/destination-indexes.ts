@@ -229,9 +229,14 @@ export class DestinationIndexes {
   }
 
   async #dropIndex(entry: CatalogueEntry, index: string): Promise<void> {
-    await underPresentName(entry, (name) =>
-      this.#cluster.write(entry.database, { dropIndexes: name, ...this.#uuid(entry), index }),
-    )
+    try {
+      await underPresentName(entry, (name) =>
+        this.#cluster.write(entry.database, { dropIndexes: name, ...this.#uuid(entry), index }),
+      )
+    } catch (error) {
+      // A command of a former coordinator may have dropped the index after the definitions were read.
+      if (codeOf(error) !== code.indexNotFound) throw error
+    }
   }
 
   async #existingIndexes(entry: CatalogueEntry): Promise<IndexSpecification[]> {

@@ -1,5 +1,5 @@
 import type { Document } from 'mongodb'
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
 import { listCollections } from '../../src/definitions/listing.ts'
 import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
@@ -282,4 +282,22 @@ describe('a stop', () => {
     await (await startInstance()).destination.indexes.buildConflicting(entry, 'unique')
     expect(await uniqueIndexes()).toBe(fields.length)
   })
+})
+
+it('an index that is gone by the time it is dropped counts as dropped', async () => {
+  await source().collection('things').createIndex({ a: 1 })
+  const instance = await startInstance()
+  await instance.reconcile()
+  await source().collection('things').dropIndex('a_1')
+  const things = two.destinationClient.db('app').collection('things')
+  const write = two.destination.write.bind(two.destination)
+  const writes = vi.spyOn(two.destination, 'write').mockImplementation(async (...command) => {
+    // As a delayed command of a former coordinator does.
+    if ('dropIndexes' in command[1]) await things.dropIndex('a_1')
+    return await write(...command)
+  })
+  onTestFinished(() => writes.mockRestore())
+  await instance.reconcile()
+  expect(writes.mock.calls.filter(([, command]) => 'dropIndexes' in command)).toHaveLength(1)
+  expect((await things.indexes()).map(({ name }) => name)).toEqual(['_id_'])
 })
