@@ -10,6 +10,8 @@ export interface Answer {
   reply: Record<string, unknown>
   /** The HTTP status; null if the reply does not come from an instance. */
   status: number | null
+  /** True if no instance has answered a command that one may have received. */
+  outcomeUnknown?: boolean
 }
 
 /** One instance in the table. `progress` is null if it did not answer; `partitions` is absent if they are unknown. */

@@ -58,9 +58,8 @@ export async function runClient(request: ClientRequest, output: ClientOutput): P
 
 async function isConfirmed(request: ClientRequest, { confirm }: ClientOutput): Promise<boolean> {
   if (!request.confirms || !confirm) return true
-  const lines = await announcement(request)
-  // If no instance answers, there is nothing to confirm, and the command fails.
-  return lines === null || confirm(lines)
+  // An instance that does not answer now may do so when the command arrives, so this is asked in any case.
+  return confirm(await announcement(request))
 }
 
 const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {

@@ -9,16 +9,16 @@ import { headline } from './view.ts'
 /** Asks the operator, who has read these lines. True if the command may be sent. */
 export type Confirm = (lines: readonly string[]) => Promise<boolean>
 
-/** What the command does now, in lines to read before it is confirmed; null if no instance answers. */
-export async function announcement(request: ClientRequest): Promise<string[] | null> {
+/** What the command does now, in lines to read before it is confirmed. */
+export async function announcement(request: ClientRequest): Promise<string[]> {
   const sample = await takeSample(request)
-  const [first] = sample.answered
-  if (!first) return null
   const mapping = sample.answered.find(({ directionMapping }) => directionMapping !== null)?.directionMapping
   const source = mapping?.Source ?? 'the source'
   const destination = mapping?.Destination ?? 'the destination'
   const effect = request.command === 'reverse' ? reverseEffect(source, destination) : commitEffect(source, destination)
-  return [`${request.command}: ${headline(sample)}`, ...effect, ...missing(sample)].map(printable)
+  const isAnswered = sample.answered.length > 0
+  const state = isAnswered ? headline(sample) : 'no instance has reported its progress'
+  return [`${request.command}: ${state}`, ...effect, ...missing(sample)].map(printable)
 }
 
 function commitEffect(source: string, destination: string): string[] {

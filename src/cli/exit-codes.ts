@@ -15,9 +15,9 @@ export const exitCodes = {
   timedOut: 3,
   /** An instance refused the command and changed nothing. */
   refused: 4,
-  /** No instance answered at an address, or another program did. */
+  /** No instance answered at an address, or another program did. No instance has received the command. */
   unreachable: 5,
-  /** An instance failed while it performed the command. The outcome may be unknown. */
+  /** An instance failed while it performed the command, or the connection broke. The outcome may be unknown. */
   failed: 6,
 } as const
 
@@ -31,8 +31,8 @@ export function exitCodeOf(answers: readonly Answer[], failOn: FailOn = 'error')
   return Math.max(exitCodes.success, ...answers.map((answer) => codeOf(answer, failOn))) as ExitCode
 }
 
-function codeOf({ reply, status }: Answer, failOn: FailOn): ExitCode {
-  if (status === null) return exitCodes.unreachable
+function codeOf({ reply, status, outcomeUnknown }: Answer, failOn: FailOn): ExitCode {
+  if (status === null) return outcomeUnknown ? exitCodes.failed : exitCodes.unreachable
   if (reply['success'] !== true) return status >= 500 ? exitCodes.failed : exitCodes.refused
   return hasFinding(reply, failOn) ? exitCodes.negative : exitCodes.success
 }

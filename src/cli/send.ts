@@ -5,6 +5,8 @@ import { ask } from './request.ts'
 
 /** Sends one command to one instance. */
 
+const unknownRemedy = 'read tandem progress before you send it again'
+
 /** Error names for replies that do not come from an instance. */
 export const clientErrors = ['InstanceUnreachable', 'NotTandem'] as const
 
@@ -32,8 +34,9 @@ export async function send(
   { access, timeoutMS, query }: SendOptions = {},
 ): Promise<Answer> {
   let response: { status: number; text: string }
+  const [path, method] = routeOf(command)
+  const changes = method !== 'GET'
   try {
-    const [path, method] = routeOf(command)
     const body = method === 'GET' ? null : json
     const search = query ? `?${new URLSearchParams(query)}` : ''
     response = await ask(`${url}/api/v1/${path}${search}`, { method, body, access, timeoutMS })
@@ -42,23 +45,42 @@ export async function send(
     const remedy = isDistrust(code)
       ? 'its certificate is not trusted: give the authority that issued it with --tlsCAFile, and use a host name that is in the certificate'
       : 'is it running there, and is http or https right?'
-    return unanswered(url, 'InstanceUnreachable', `no instance answers at ${url} (${code}); ${remedy}`)
+    if (!changes || isBeforeConnecting(code)) {
+      return unanswered(url, 'InstanceUnreachable', `no instance answers at ${url} (${code}); ${remedy}`)
+    }
+    const lost = `no answer came from ${url} (${code}), and the command may have been carried out; ${unknownRemedy}`
+    return { ...unanswered(url, 'InstanceUnreachable', lost), outcomeUnknown: true }
   }
-  const { status, text } = response
+  const { status } = response
   try {
-    const reply: unknown = JSON.parse(text)
+    const reply: unknown = JSON.parse(response.text)
     if (typeof reply === 'object' && reply !== null && 'success' in reply)
       return { url, reply: reply as Answer['reply'], status }
   } catch {
     // Not JSON, so the answer is not from tandem. The return below says so.
   }
-  return unanswered(url, 'NotTandem', `${url} answered ${status}, but not as tandem does; check --url`)
+  const text = `${url} answered ${status}, but not as tandem does; check --url`
+  // A proxy that lost the connection to the instance answers 502 or 504.
+  if (!changes || status < 500) return unanswered(url, 'NotTandem', text)
+  return { ...unanswered(url, 'NotTandem', `${text}. ${capitalised(unknownRemedy)}`), outcomeUnknown: true }
 }
 
 function routeOf(command: ClientRequest['command']): [path: string, method: 'GET' | 'POST' | 'PATCH'] {
   const query = queries[command]
   if (query !== undefined) return [query, 'GET']
   return command === 'limit' ? ['limits', 'PATCH'] : [command, 'POST']
+}
+
+/** True for the codes of errors that precede the request, so that no instance has received it. */
+function isBeforeConnecting(code: string): boolean {
+  return (
+    /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|EADDRNOTAVAIL|EACCES|EPERM)$/.test(code) ||
+    isDistrust(code)
+  )
+}
+
+function capitalised(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1)
 }
 
 /** True for OpenSSL's error codes of untrusted certificates. */

@@ -73,7 +73,9 @@ function expiryConditions({ options, indexes }: CollectionDefinition, nowMS: num
     const { expireAfterSeconds } = traitsOf(index)
     const field = keyField(index)
     if (!expireAfterSeconds || field === undefined) continue
-    const filter = fieldNamed(index, 'partialFilterExpression')
+    // The server evaluates the filter with the index's collation, and this query uses the collection's. Without the
+    // filter, more deletes count as expiry.
+    const filter = hasOwnCollation(index, options) ? undefined : fieldNamed(index, 'partialFilterExpression')
     const isDue = { [field]: { $lte: cutoff(expireAfterSeconds, nowMS) } }
     conditions.push(filter ? { $and: [isDue, new RawValue(filter)] } : isDue)
   }
@@ -90,4 +92,10 @@ function keyField(index: RawFields): string | undefined {
 function cutoff(expireAfterSeconds: TypedValue, nowMS: number): Date {
   const seconds = numberOf(expireAfterSeconds) ?? 0
   return new Date(Math.max(earliestMS, nowMS - 1_000 * (Number.isFinite(seconds) ? seconds : 0)))
+}
+
+/** True unless the index certainly has the collation of its collection. */
+function hasOwnCollation(index: RawFields, options: RawFields): boolean {
+  const [own, inherited] = [fieldNamed(index, 'collation'), fieldNamed(options, 'collation')]
+  return own && inherited ? !embedded(own).equals(embedded(inherited)) : own !== inherited
 }

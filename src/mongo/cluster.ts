@@ -111,7 +111,10 @@ export class Cluster {
       ...(credentials?.source ? { authSource: credentials.source } : {}),
     })
     try {
-      return await work((database, command) => client.db(database).command(command, { timeoutMS: defaultTimeoutMS }))
+      // The driver's own timeoutMS has no effect in 7.8.
+      return await work((database, command) =>
+        client.db(database).command(command, { signal: AbortSignal.timeout(defaultTimeoutMS) } as object),
+      )
     } finally {
       await client.close()
     }

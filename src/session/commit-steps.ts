@@ -93,7 +93,11 @@ export class CommitSteps {
     const timestamp = source.latest.toString()
     // Events are applied until the stream has passed the commit timestamp. On a quiet source, this no-op is the next
     // event. The timestamp is stored meanwhile.
-    runs.awaitBeforeNext(retry('passing the commit timestamp', context, () => appendOplogNote(source, 'after commit')))
+    runs.awaitBeforeNext(
+      retry('passing the commit timestamp', { ...context, signal: runs.signal }, () =>
+        appendOplogNote(source, 'after commit'),
+      ),
+    )
     this.timing.next('applyEvents')
     return timestamp
   }

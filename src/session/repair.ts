@@ -15,6 +15,9 @@ export async function repair(session: SyncSession): Promise<Repaired> {
     await session.hold()
     if (!coordination.leading) throw coordinatedElsewhere(coordination)
     if ((await peers.load()).hasTag('decided')) throw decidedElsewhere()
+    // Another instance has aborted the commit, so this instance applies changes again. The repair could write older
+    // versions of documents after newer ones.
+    if (runs.isOpen) throw abortedElsewhere()
     const replication = await session.load()
     await replication.undoPreparation()
     repaired = await replication.repair(verification.store)
@@ -38,5 +41,12 @@ function decidedElsewhere(): RefusedError {
   return new RefusedError(
     'WrongState',
     'another instance has decided the commit in the meantime; send resume, which completes the commit in this instance too',
+  )
+}
+
+function abortedElsewhere(): RefusedError {
+  return new RefusedError(
+    'WrongState',
+    'another instance has aborted the commit in the meantime, and changes are applied again; nothing was repaired. Send resync for the collections that differ',
   )
 }

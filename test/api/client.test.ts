@@ -1,5 +1,5 @@
 import { mkdtempSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:http'
+import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -144,4 +144,31 @@ test('reads a body from a file, and reports an invalid or missing file', async (
   const missing = await run('start', [url], { file: join(directory, 'missing.json') })
   expect(missing.said.join()).toMatch(/cannot read .*ENOENT/)
   expect(instance.calls).toHaveLength(1)
+})
+
+/** Serves an HTTP server that is no instance. */
+async function otherServer(answer: (response: ServerResponse) => void): Promise<string> {
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => answer(response))
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  closers.push(() => server.close())
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+test('a command whose answer was lost ends with 6, because it may have been carried out', async () => {
+  const broken = await otherServer((response) => response.destroy())
+  const commit = await run('commit', [broken])
+  expect(commit).toMatchObject({ exitCode: 6, printed: [] })
+  expect(commit.said.join()).toMatch(/ECONNRESET.*may have been carried out; read tandem progress/)
+  expect(await run('progress', [broken])).toMatchObject({ exitCode: 5 })
+  expect(await run('commit', [unreachable])).toMatchObject({ exitCode: 5 })
+})
+
+test('a gateway that answers for an instance leaves the outcome open', async () => {
+  const gateway = await otherServer((response) => void response.writeHead(504).end('<html>'))
+  const commit = await run('commit', [gateway])
+  expect(commit).toMatchObject({ exitCode: 6 })
+  expect(commit.said.join()).toMatch(/NotTandem.*Read tandem progress before you send it again/)
+  expect(await run('progress', [gateway])).toMatchObject({ exitCode: 5 })
 })

@@ -27,8 +27,18 @@ const compares: Record<string, (one: number, other: number) => boolean> = {
 
 /** The series for which the expression holds at that time. */
 export function holds(expression: string, all: readonly Series[], at: number): Value[] {
-  const sides = expression.split(/\s+and\s+/).map((side) => comparison(side.trim(), all, at))
-  return sides.reduce((left, right) => left.filter((one) => right.some((other) => sameLabels(one, other))))
+  const [first = '', ...others] = expression.split(/\s+and\s+/)
+  let found = comparison(first.trim(), all, at)
+  for (const side of others) {
+    const [, ignored, rest] = /^ignoring\((\w+)\)\s+(.*)$/.exec(side.trim()) ?? []
+    const right = comparison(rest ?? side.trim(), all, at).map((one) => without(one, ignored))
+    found = found.filter((one) => right.some((other) => sameLabels(without(one, ignored), other)))
+  }
+  return found
+}
+
+function without({ labels, value }: Value, ignored: string | undefined): Value {
+  return { labels: Object.fromEntries(Object.entries(labels).filter(([name]) => name !== ignored)), value }
 }
 
 /** A duration of PromQL in seconds. */
