@@ -61,7 +61,7 @@ function routeOf(command: ClientRequest['command']): [path: string, method: 'GET
   return command === 'limit' ? ['limits', 'PATCH'] : [command, 'POST']
 }
 
-/** True for OpenSSL's error codes of untrusted certificates. */
+/** True for the error codes of OpenSSL and Node.js for certificates that are untrusted or issued for another host. */
 function isDistrust(code: string): boolean {
   return /CERT|SIGNATURE|ISSUER/.test(code)
 }
