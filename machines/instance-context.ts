@@ -106,8 +106,8 @@ export function commitAborted(context: InstanceContext): InstanceContext {
 
 /**
  * The context after a convergence began: collections are converged again, so the instance discards its progress of the
- * copy. It also discards a commit request that is not in the stored state of the sync, because a convergence begins
- * only when no commit is under way.
+ * copy. It also discards its own commit request. A convergence begins only when no commit is under way, so the stored
+ * state of the sync does not contain that request.
  */
 export function convergenceBegun(context: InstanceContext): InstanceContext {
   const { convergences = 0 } = context.sync ?? {}

@@ -83,7 +83,7 @@ function capitalised(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1)
 }
 
-/** True for OpenSSL's error codes of untrusted certificates. */
+/** True for the error codes of OpenSSL and Node.js for certificates that are untrusted or issued for another host. */
 function isDistrust(code: string): boolean {
   return /CERT|SIGNATURE|ISSUER/.test(code)
 }

@@ -26,7 +26,8 @@ const keptMax = 120
 const control = '\u001b['
 
 /**
- * Shows the state of the sync until it is stopped: a view that is redrawn on a terminal, else one line per interval.
+ * Shows the state of the sync until the output's signal is aborted: on a terminal a view that is redrawn, otherwise one
+ * line per interval.
  */
 export async function runWatch(request: WatchRequest, output: WatchOutput): Promise<number> {
   const history: Sample[] = []

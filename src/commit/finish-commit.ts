@@ -144,7 +144,10 @@ export async function deferAgain({ deferredOptions, catalogue }: CommitParts): P
   await deferredOptions.deferAll(catalogue.entries())
 }
 
-/** After `canWrite`, makes unique indexes unique and hidden indexes hidden. Every step is repeatable. */
+/**
+ * After `canWrite`, makes unique indexes unique and hidden indexes hidden, builds the indexes that are still missing,
+ * and restores the balancer's setting. Every step is repeatable.
+ */
 export async function finishIndexes(parts: CommitParts): Promise<void> {
   const { deferredOptions, catalogue, destinationDefinitions } = parts
   parts.atStep('finishIndexes')

@@ -33,7 +33,10 @@ export class Differences {
     return this.#total
   }
 
-  /** Calls `describe` only for a difference that is kept, because decoding an `_id` costs more than finding it. */
+  /**
+   * Calls `describe` only for a difference that is kept, because decoding an `_id` costs more than finding a
+   * difference.
+   */
   add(describe: () => Difference): void {
     this.#total += 1
     if (this.list.length < this.#max) this.list.push(describe())

@@ -21,9 +21,10 @@ export interface ObservedInstance extends InstanceHeartbeat {
 }
 
 /**
- * Heartbeats: which instances exist, and the progress of each. They are written often and may be lost at any time. They
- * decide only which instances are considered alive. The metadata database alone decides ownership and its epochs, so a
- * store that answers wrongly, is flushed or becomes unreachable can delay a sync but never corrupt it.
+ * The store of the heartbeats, in Redis or in the metadata database. Heartbeats show which instances exist, and the
+ * progress of each. They are written often and may be lost at any time. They decide only which instances are considered
+ * alive. The metadata database alone decides which instance owns the coordinator role and each partition, so a store
+ * that answers wrongly, is flushed or becomes unreachable can delay a sync but never corrupt it.
  *
  * All methods reject with an error when the store does not answer within a few seconds; a later call may succeed again.
  */

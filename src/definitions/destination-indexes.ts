@@ -42,7 +42,10 @@ const unlimited = { timeoutMS: 0 } as const
 export class DestinationIndexes {
   readonly #cluster: Cluster
   readonly #mode: BuildIndexes
-  /** Index builds that the destination refused, by UUID. The collection's next DDL and the commit try them again. */
+  /**
+   * The last index that the destination refused to build in each collection, as text for an error. The key is the
+   * collection's UUID on the source. The collection's next DDL and the commit try again.
+   */
   readonly refused = new Map<string, string>()
   readonly builds = new BuildsUnderWay()
   /** Whether the work in progress must stop. Checked between commands; StoppedError is thrown when it returns true. */
@@ -58,11 +61,14 @@ export class DestinationIndexes {
     return buildsAfterCopy(this.#mode)
   }
 
-  /** The indexes of a collection with this shard key that the sync creates, drops and compares. */
+  /** Selects the indexes that the sync creates, drops and compares in a collection with this shard key. */
   readonly included = (all: IndexSpecification[], shardKey: ShardKey | null): IndexSpecification[] =>
     includedIndexes(all, this.#mode, shardKey)
 
-  /** Builds the indexes of a collection that was just created. */
+  /**
+   * Builds the indexes of a collection that was just created. If its indexes are built after its copy, this builds only
+   * those that its sharding needs.
+   */
   async create(entry: CatalogueEntry): Promise<void> {
     const { indexes } = entry.wanted
     const build = { total: indexes.length, missing: indexes.length }
@@ -132,7 +138,7 @@ export class DestinationIndexes {
   }
 
   /**
-   * Decides in memory whether followOptions and followIndexes would find anything to do.
+   * True if followOptions and followIndexes would find nothing to do. Sends no commands.
    * @param existing the destination's definition
    * @param wanted the source's definition, with all of its indexes
    */
@@ -173,7 +179,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Drops the destination's indexes that are not in `wanted`, or not in this form. Returns true when one was dropped.
+   * Drops the destination's indexes that are not in `wanted` or cannot become the wanted index. Returns true when one
+   * was dropped.
    * @param droppable selects the existing indexes that may be dropped
    */
   async dropIndexesExcept(
@@ -244,7 +251,7 @@ export class DestinationIndexes {
     return (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
   }
 
-  /** The indexes that are built now. Before the copy of a collection, these are the ones that its sharding needs. */
+  /** The indexes that are built now: only those that the sharding needs if the others are built after the copy. */
   #due(entry: CatalogueEntry, wanted: IndexSpecification[], shardKey = entry.shardKey): IndexSpecification[] {
     if (!entry.awaitsIndexes) return wanted
     return wanted.filter((one) => shardKey !== null && supportsShardKey(one, shardKey))

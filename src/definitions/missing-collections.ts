@@ -4,7 +4,7 @@ import { readNames } from './list-catalog.ts'
 
 /**
  * Returns the collections that the source has and that somebody else dropped on the destination. Only a convergence
- * creates them again with their documents, because no event reports these.
+ * creates them again with their documents, because the change stream does not send existing documents again.
  */
 export async function findMissing(
   { source, destination }: BothClusters,

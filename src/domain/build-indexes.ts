@@ -11,7 +11,8 @@ import { type ShardKey, supportsShardKey } from './shard-key.ts'
  * excludeHashedAfterCopy   as afterDataCopy, without hashed indexes
  * never                    not at all
  *
- * A collection that is created later is empty and receives its documents as events, so its indexes are built at once.
+ * A collection that is created after the start of the sync is empty and receives its documents as events. Therefore its
+ * indexes are built when it is created, also with afterDataCopy and excludeHashedAfterCopy.
  */
 export const buildIndexesModes = [
   'beforeDataCopy',

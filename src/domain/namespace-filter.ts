@@ -54,14 +54,13 @@ function namesCollection({ collections, collectionsRegex }: NamespaceFilter, mat
   return collections?.includes(name) ?? true
 }
 
-/**
- * Temporary names: the server renames these collections later. `convertToCapped` renames to the last part of the name;
- * the others rename to a name that is not known in advance.
- */
+/** A collection that `convertToCapped` writes. The server later renames it to the last part of this name. */
 const conversion = /^tmp.{5}\.convertToCapped\.(.+)$/s
+/** The buckets of the time-series collection that the last part names. */
 const buckets = /^system\.buckets\.(.+)$/s
+/** A collection that the server later renames to a name that is not known in advance. */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
-/** A rename from another database. */
+/** A collection that the server writes for a rename from another database. */
 const moved = /^tmp.{5}\.renameCollection$/
 /** The same pattern as `temporary` for queries on the server. */
 export const temporaryNames = temporary.source

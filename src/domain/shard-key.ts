@@ -52,8 +52,8 @@ export function isPrefix(prefix: ShardKey, key: ShardKey): boolean {
 }
 
 /**
- * True if a collection with the first distribution can get the second one without a copy of its documents: both are
- * equal, or refineCollectionShardKey leads from one to the other. Null stands for an unsharded collection.
+ * True if a collection with the shard key `existing` can get the shard key `wanted` without a copy of its documents:
+ * both are equal, or refineCollectionShardKey can add the missing fields. Null stands for an unsharded collection.
  */
 export function canBecomeKey(existing: ShardKey | null, wanted: ShardKey | null): boolean {
   if (existing === null || wanted === null) return existing === wanted
@@ -94,8 +94,9 @@ function valueAt(document: Buffer, path: string[]): TypedValue | null {
 }
 
 /**
- * True if a query can match a field with exactly this value. In a query, no value equals `undefined`, and the server
- * interprets a regular expression as a pattern and a name that begins with a dollar sign as an operator.
+ * True if a query can match a field with exactly this value. In a query, no value equals `undefined`, and an array also
+ * matches a field that contains it as an element. The server interprets a regular expression as a pattern, and a name
+ * that begins with a dollar sign as an operator.
  */
 export function isAddressable(value: TypedValue): boolean {
   switch (value[0]) {
@@ -117,8 +118,7 @@ const dollarSign = 0x24
 
 /**
  * True if the server accepts this index for the shard key `key`: it begins with the key's fields, contains every
- * document, and has the simple collation. A multikey index is not accepted either, but only the index statistics
- * show that.
+ * document, and has the simple collation. A multikey index is not accepted either, but only a query plan shows that.
  */
 export function supportsShardKey(specification: RawFields, key: ShardKey): boolean {
   const pattern = fieldNamed(specification, 'key')

@@ -66,7 +66,7 @@ export function checkUri(name: string, uri: string): string[] {
 /**
  * SCRAM escapes `=` and `,` in user names (RFC 5802, section 5.1). The driver (7.9.0 and earlier, `cleanUsername`)
  * escapes only the first of each, and for SCRAM-SHA-1 it hashes the escaped name, so the server rejects the right
- * password. Tested with 6.0.27.
+ * password. Tested with MongoDB 6.0.27.
  */
 function checkUser(name: string, user: string, mechanism: string): string[] {
   if (/^SCRAM-SHA-1$/i.test(mechanism) && /[=,]/.test(user)) {
@@ -80,7 +80,7 @@ function checkUser(name: string, user: string, mechanism: string): string[] {
   ]
 }
 
-/** True if the server decodes the name that the driver sends to the intended one. */
+/** The driver escapes the user name, and the server decodes it. True if the result is the original name. */
 function isEscapedCorrectly(user: string): boolean {
   const escaped = user.replace('=', '=3D').replace(',', '=2C')
   return !escaped.includes(',') && escaped.replaceAll('=2C', ',').replaceAll('=3D', '=') === user
@@ -92,13 +92,13 @@ function isEscapedCorrectly(user: string): boolean {
  */
 const unverifiedOptions = ['tlsInsecure', 'tlsAllowInvalidCertificates', 'tlsAllowInvalidHostnames']
 
-/** The options of this kind in a connection string, in MongoDB's spelling. */
+/** The options of `unverifiedOptions` that a connection string sets to true, in MongoDB's spelling. */
 export function unverifiedOptionsOf(uri: string): string[] {
   const given = parseUri(uri)?.searchParams
   return unverifiedOptions.filter((option) => given?.get(option)?.toLowerCase() === 'true')
 }
 
-/** The file with the client's certificate and private key, as the driver reads it; null if there is none. */
+/** Path of the file from which the driver reads the client's certificate and private key; null if there is none. */
 export function certificateKeyFileOf(uri: string): string | null {
   return parseUri(uri)?.searchParams.get('tlsCertificateKeyFile') || null
 }
@@ -120,27 +120,28 @@ const secretWords = ['password', 'secret', 'token', 'proxyusername']
  * that contain spaces, which the clients accept.
  */
 export function redactUri(uri: string): string {
-  // Options come first, because an `@` in one of them must not count as the end of the user information. The user
+  // Redact the options first, because an `@` in one of them must not count as the end of the user information. The user
   // information then extends to the last `@`, because a password without percent-encoding may contain one.
   return redactUris(withoutSecretOptions(uri).replace(/^([a-z][a-z0-9+.-]*:\/\/)[\s\S]*@/i, '$1***@'))
 }
 
 /**
  * Redacts every connection string (or other address with a user) in a text, for instance in an error message. The
- * time is linear in the length of the text. Anyone can cause a message, for instance by the name of a collection, and
- * regular expressions that search from every position took cubic time.
+ * time is linear in the length of the text. Regular expressions that search from every position take cubic time, and
+ * anyone can cause a message with a long text, for instance by the name of a collection.
  */
 export function redactUris(text: string): string {
   if (!text.includes('://')) return text
   return text.replace(/\S+/g, (word) => withoutUser(withoutSecretOptions(word)))
 }
 
-/** Replaces the value of each option with a secret in a text, up to the next `&`. */
+/** Masks the value of each option that holds a secret. The value ends at the next `&` or at the end of the text. */
 function withoutSecretOptions(word: string): string {
   let shown = ''
   let copied = 0
-  /** Start of the current name, and whether `&` precedes it. Without `&`, the name begins after its first `?`. */
+  /** Start of the text that contains the current option's name. */
   let start = 0
+  /** True if `&` precedes `start`. The whole text is then the name; otherwise the name begins after the first `?`. */
   let isOption = false
   for (let at = 0; at < word.length; at++) {
     const character = word[at]

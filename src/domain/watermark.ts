@@ -1,5 +1,6 @@
 /**
- * Computes which stream position is safe to persist while lanes acknowledge in any order.
+ * Computes which stream position is safe to persist. Several lanes (queues) write to the destination in parallel, and
+ * their writes are acknowledged in any order.
  *
  * Batches of the stream are numbered 1, 2, 3, … as they are routed. A lane holds a batch number from the moment an
  * event of that batch enters the lane until the write that carries it is acknowledged. A position is safe if no lane

@@ -10,9 +10,10 @@ export interface NumberedForms {
 }
 
 /**
- * With fewer statements, a retryable write is cheaper. For every retryable update or delete the server writes an oplog
- * entry and a session record, 1.3 to 2 times the CPU of the plain write. A transaction needs one oplog entry and one
- * record for all of its statements (docs/bench.md, "Numbered writes"). Retryable inserts are recorded per batch.
+ * The number of statements from which a transaction is cheaper than a retryable write. Retryable updates and deletes
+ * take 1.3 to 2 times the CPU of plain ones, because the server writes an oplog entry and a session record for each
+ * statement. A transaction needs one oplog entry and one record for all of its statements (docs/bench.md, "Numbered
+ * writes"). Retryable inserts are recorded per batch.
  */
 const transactionFrom = 8
 

@@ -13,8 +13,8 @@ import { streamPartition } from '../verify/checkpoint.ts'
 const firstEpoch = 0
 
 /**
- * Where the reversed streams begin if the commit has not stored it, as releases before the first reversal did. No change
- * is earlier. Nothing is followed from here: all collections are converged, which takes another start time.
+ * Start position of the reversed streams if the commit stored none (earlier releases). It is earlier than every change.
+ * No stream is read from it: all collections are converged, and the convergence sets another start time.
  */
 const unknownPosition: StreamPosition = { kind: 'time', time: 1n }
 
@@ -83,12 +83,15 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   await to.saveSync(swapped)
 }
 
-/** Whether the positions of the reversed streams are those of a sync whose commit stored none. */
+/** True if a reversed stream begins at `unknownPosition`, because the commit stored no position. */
 export async function beginsUnknown(metadata: Metadata): Promise<boolean> {
   return [...(await metadata.loadPartitions()).values()].some(({ time }) => time === unknownPosition.time)
 }
 
-/** The record of the reversed sync. It starts where writes were enabled on the cluster that is now the source. */
+/**
+ * The record of the reversed sync. Its start time is the position that the commit stored before it enabled writes on
+ * the present source. If the commit stored none, the start time does not change.
+ */
 export function swappedRecord(record: SyncRecord, reverse: StreamPosition | null): SyncRecord {
   return {
     configuration: swapConfiguration(record.configuration),

@@ -41,7 +41,10 @@ export async function leased(sync: SyncInstance, command: string, except?: Publi
   return patience
 }
 
-/** Stores the request of a command to all instances, under this instance's lease. A failure refuses the command. */
+/**
+ * Stores a command that all instances carry out, under this instance's lease. If this fails, the error is converted by
+ * `asRefusal`.
+ */
 export async function storedForAll<T>(
   sync: SyncInstance,
   command: string,
@@ -55,7 +58,7 @@ export async function storedForAll<T>(
   }
 }
 
-/** Refuses a command that the instance accepts only in another state. */
+/** Returns the refusal of a command that the instance accepts only in another state. */
 export function wrongState({ state }: SyncInstance, command: string, expected: string): RefusedError {
   return new RefusedError('WrongState', `${command} is accepted in ${expected}; the state is ${state}`)
 }

@@ -77,13 +77,14 @@ export class StoredContext {
     this.#latest = context && storable(completed(context))
   }
 
-  /** Stores the newest context, in order. */
+  /** Stores this context after all earlier ones. */
   store(newest: InstanceContext): void {
     const context = storable(newest)
     const { session } = this.#parts.current
     if (!session) return
     void this.#stores(async () => {
-      // Compared by value, because the machine copies its context and a committed instance holds no lease for a write.
+      // An equal context must not be written, because a committed instance holds no lease for a write. Compare by
+      // value, because the machine copies its context.
       if (JSON.stringify(context) === JSON.stringify(this.#latest)) return
       // Without a lease, a change of the limits alone does not wait. The next other change stores the limits too.
       const asStored = { ...context, limits: this.#latest?.limits }
