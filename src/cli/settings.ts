@@ -106,7 +106,8 @@ function readFile(command: Command, path: string, options: readonly Option[]): M
   } catch (error) {
     return command.error(`error: --config: cannot read ${path}: ${(error as NodeJS.ErrnoException).code}`)
   }
-  // Most command lines have no file, and the parser takes a third of the time in which `tandem --version` starts.
+  // The YAML parser is loaded only here, because most command lines have no file. Loading it at every start would take
+  // a third of the run time of `tandem --version`.
   const { parseDocument }: typeof import('yaml') = createRequire(import.meta.url)('yaml')
   // Errors must not quote the lines, which may contain passwords.
   const document = parseDocument(text, { prettyErrors: false })

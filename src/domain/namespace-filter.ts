@@ -25,8 +25,8 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
     namesDatabase(filter, matches, database) && namesCollection(filter, matches, collection)
   const { includeNamespaces, excludeNamespaces } = filters
   if (includeNamespaces && !includeNamespaces.some(names)) return false
-  // A pattern excludes only names that users choose. It does not exclude a collection with a temporary name, because
-  // the server renames that collection later.
+  // `collectionsRegex` excludes only names that users choose. It does not exclude a collection with a temporary name,
+  // because the server renames that collection later.
   const isMeant = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
   return !excludeNamespaces?.some((filter) => isMeant(filter) && names(filter))
 }
@@ -54,14 +54,12 @@ function namesCollection({ collections, collectionsRegex }: NamespaceFilter, mat
   return collections?.includes(name) ?? true
 }
 
-/**
- * Temporary names: the server renames these collections later. `convertToCapped` renames to the last part of the name;
- * the others rename to a name that is not known in advance.
- */
+/** The temporary name that `convertToCapped` uses. It contains the final name. */
 const conversion = /^tmp.{5}\.convertToCapped\.(.+)$/s
 const buckets = /^system\.buckets\.(.+)$/s
+/** The temporary names of `$out`, mapReduce and a rename from another database. They do not contain the final name. */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
-/** A rename from another database. */
+/** The temporary name that a rename from another database uses. */
 const moved = /^tmp.{5}\.renameCollection$/
 /** The same pattern as `temporary` for queries on the server. */
 export const temporaryNames = temporary.source
