@@ -54,7 +54,10 @@ export type ElectionEvent =
       mine: boolean
       /** The role was never held, was given back, or is held under a lease term that has expired. */
       vacant: boolean
-      /** This instance may hold the role: it is neither paused nor failed, or all other live instances are. */
+      /**
+       * This instance may hold the role: it is RUNNING, COMMITTING or REVERSING, or no other live instance is in one of
+       * these states.
+       */
       eligible: boolean
     }
   | { type: 'lease.lost' }

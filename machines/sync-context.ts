@@ -8,7 +8,7 @@ export type StoredRequest = CommitRequest & { at: number }
 
 /** What is stored about the sync as a whole, in addition to its state. */
 export interface SyncContext {
-  /** The coordinator's term in which the current step began; 0 before the first term. */
+  /** The latest coordinator term that was stored. Reports of earlier terms have no effect. 0 before the first term. */
   term: number
   /** The verifier has compared everything once. */
   hashed: boolean
@@ -20,7 +20,10 @@ export interface SyncContext {
   request: StoredRequest | null
   /** How many commits have been aborted, rehearsals included. */
   aborts: number
-  /** Why the last commit was aborted, for the operator; null when the operator aborted it, or no commit was aborted. */
+  /**
+   * Why the last commit was aborted, for the operator. Null when the operator aborted it, when no commit was aborted,
+   * and once another commit is requested.
+   */
   abortReason: string | null
   lastRehearsal: Rehearsal | null
   /** How many attempts have failed so far. */
@@ -32,21 +35,28 @@ export interface SyncContext {
    * before it stored the decision, and may have enabled them in this attempt.
    */
   mayBeOpen: boolean
-  /** No attempt has been decided since the starting position of a reversal was first stored. */
+  /**
+   * True from the first report that a start position of the reversal is about to be stored until the decision. While it
+   * is true, users have not written on the destination after that position, so a new position may replace it.
+   */
   writesHeld: boolean
   /**
    * Cluster time of the source, as decimal digits, up to which the last check before the decision found no writes
    * there.
    */
   quietUntil: string | null
-  /** The writes that the check after enabling writes on the destination found; null before the check. */
+  /** Late writes on the source, which are searched for once users can write on the destination; null before that. */
   lateWrites: LateWrites | null
   /**
-   * The number of convergences that were requested since the sync began. What an instance knows about the copy and the
-   * verification is valid for one value of this number.
+   * The number of convergences that were requested since the sync began. A convergence compares collections with the
+   * source and writes only what differs. What an instance knows about the copy and the verification is valid for one
+   * value of this number.
    */
   convergences: number
-  /** What the last of these requests concerns; null before the first. */
+  /**
+   * The collections of the last convergence, including those of requests that were planned together with it; null
+   * before the first.
+   */
   scope: ConvergenceScope | null
   /**
    * Cluster time of the source, as decimal digits, at or after which collections are read for the last convergence;
@@ -84,7 +94,7 @@ export const freshSync: SyncContext = {
   filterChange: null,
 }
 
-/** The filters that replace others. `before`: the filters that the sender has read, which are replaced. */
+/** A replacement of the filters. `before`: the filters that it replaces, as the sender has read them. */
 export interface NewFilter {
   filters: NamespaceFilters
   before: NamespaceFilters
@@ -102,7 +112,10 @@ export interface Worked {
 /** Reports of the coordinator about the work of its term, named in the past tense. */
 export type CoordinatorReport =
   | { type: 'initialised' }
-  /** Every collection concerned is to be converged, and its events are applied under the rules of a copy. */
+  /**
+   * The collections of the convergence are stored as `copying`. Until the copy of a collection ends, its events are
+   * applied as during the initial copy.
+   */
   | { type: 'convergence.planned'; startTime: string }
   | { type: 'commit.gathered' }
   | { type: 'commit.pointTaken'; commitPoint: string }
@@ -115,8 +128,8 @@ export type CoordinatorReport =
   /** `aborts`: how many commits had been aborted when the undoing began. */
   | { type: 'commit.undone'; aborts: number }
   /**
-   * The coordinator starts the commit again and is about to apply changes: the options that the attempt restored are
-   * deferred.
+   * The coordinator starts the commit again. Before changes are applied, the options that the attempt restored are
+   * deferred again.
    */
   | { type: 'commit.renewed' }
   | { type: 'commit.failed'; failure: Failure }
@@ -144,13 +157,16 @@ export type SyncEvent =
       request: StoredRequest
       replaces: number | null
       abortsBefore: number
-      /** The convergence after which the instance observed that everything is copied. Earlier releases send none. */
+      /**
+       * The number of requested convergences (`SyncContext.convergences`) when the instance observed that everything is
+       * copied. Earlier releases do not send it.
+       */
       convergences?: number
     }
   /**
-   * Sent by any instance. Converges collections again. `convergencesBefore` is the number of convergences that it knows
-   * of, so that several requests for the same reason count once. With `filter` it also replaces the filters: what they
-   * newly include is converged, and what they newly exclude leaves the sync.
+   * Sent by any instance. Converges collections again. `convergencesBefore` is the number of convergences that the
+   * instance knows of, so that several requests for the same reason count once. With `filter` the event also replaces
+   * the filters: what they newly include is converged, and what they newly exclude leaves the sync.
    */
   | { type: 'convergence.requested'; scope: ConvergenceScope; convergencesBefore: number; filter?: NewFilter }
   /** Sent by any instance. Aborts the commit that was preceded by `abortsBefore` aborted commits. */

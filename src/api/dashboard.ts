@@ -40,7 +40,7 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
 /** Served without a token: the page contains nothing about a sync until its user enters a token. */
 export const dashboardPaths: readonly string[] = Object.keys(files)
 
-/** Allows no content from other hosts, no inline content, and no embedding in a frame. */
+/** Allows no content from other hosts, no inline scripts or styles, and no embedding in a frame. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",

@@ -8,9 +8,9 @@ import { processMetrics } from './process-metrics.ts'
 
 /**
  * Progress and work in the text format of Prometheus (0.0.4,
- * https://prometheus.io/docs/instrumenting/exposition_formats/), named and measured by its conventions
- * (https://prometheus.io/docs/practices/naming/). It covers what alerts need. docs/metrics.md describes each metric, and
- * docs/alerts.yml contains example alert rules.
+ * https://prometheus.io/docs/instrumenting/exposition_formats/). Names and units follow its conventions
+ * (https://prometheus.io/docs/practices/naming/). The metrics cover what alerts need. docs/metrics.md describes each
+ * metric, and docs/alerts.yml contains example alert rules.
  */
 export const metricsContentType = Registry.PROMETHEUS_CONTENT_TYPE
 

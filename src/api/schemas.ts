@@ -2,9 +2,12 @@ import * as v from 'valibot'
 import { refusalNames } from '../domain/errors.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** Bodies that several endpoints share. Those of start and progress are in start-schema.ts and progress-schema.ts. */
+/**
+ * Bodies that several endpoints share, and the answer of health. The bodies of start and progress are in
+ * start-schema.ts and progress-schema.ts.
+ */
 
-/** pause, resume, abort and reverse accept `{}` or an empty body. */
+/** pause, resume, abort, reverse and repair accept `{}` or an empty body. */
 export const emptyBodySchema = objectOf({})
 
 export const successSchema = objectOf({ success: v.literal(true) })

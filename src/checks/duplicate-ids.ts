@@ -8,8 +8,8 @@ import { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * Milliseconds for the whole search, which reads every `_id` of every sharded collection from its index. Collections
- * that are not finished by then are reported as not checked.
+ * Milliseconds for the whole search, which reads every `_id` of the sharded collections. Collections that are not
+ * finished by then are reported as not checked.
  */
 const searchMS = 10_000
 
@@ -39,7 +39,7 @@ function isUniqueById({ key }: Distribution): boolean {
   return !isKeyed({ shardKey: key })
 }
 
-/** Null if no time is left. */
+/** Null if the search cannot finish in time, this user may not run it, or the cluster does not support it. */
 async function duplicatesOf(
   source: Cluster,
   database: string,

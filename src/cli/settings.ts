@@ -106,8 +106,8 @@ function readFile(command: Command, path: string, options: readonly Option[]): M
   } catch (error) {
     return command.error(`error: --config: cannot read ${path}: ${(error as NodeJS.ErrnoException).code}`)
   }
-  // Load the parser only here: most command lines have no file, and loading takes a third of the start time of
-  // `tandem --version`.
+  // The YAML parser is loaded only here, because most command lines have no file. Loading it at every start would take
+  // a third of the run time of `tandem --version`.
   const { parseDocument }: typeof import('yaml') = createRequire(import.meta.url)('yaml')
   // Errors must not quote the lines, which may contain passwords.
   const document = parseDocument(text, { prettyErrors: false })

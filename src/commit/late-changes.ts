@@ -36,9 +36,9 @@ const namedMax = 10
 /**
  * Reads all changes of synced collections on the source after `since`. When writes are not blocked, the TTL monitor
  * continues to delete documents (on 6.0.27 it pauses while they are blocked), so deletes of documents that had expired
- * are applied. The cutover would lose any other change: the function then throws FatalError SourceWritten, which names
- * the first one. Returns the time up to which the source has no other changes (pass it to the next call) and the number
- * of applied deletes.
+ * are applied. The cutover would lose any other change. If there is one, the function throws FatalError SourceWritten,
+ * which names the first such change. Returns the time up to which the source has no other changes (pass it to the next
+ * call) and the number of applied deletes.
  */
 export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTime): Promise<Quiet> {
   const { context } = parts
@@ -61,8 +61,8 @@ export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTi
 /**
  * Finds source writes that no check before the commit decision covered. Runs after the destination is unblocked. These
  * writes are on the source only, so the operator must know about each. Deletes of documents that had expired are left
- * out, because these documents expire on the destination, too. If a user of the destination has changed the date of such
- * a document by then, its delete is reported.
+ * out, because these documents expire on the destination, too. If a user of the destination has changed the date of
+ * such a document by then, its delete is reported.
  */
 export async function findLateWrites(parts: LateChangesParts, since: ClusterTime): Promise<LateWrites> {
   const found: LateWrites = { total: 0, first: [] }

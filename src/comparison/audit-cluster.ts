@@ -2,7 +2,7 @@ import { type Collection, type Document, type FindCursor, MongoClient, MongoServ
 import { redactUris } from '../domain/uri-rules.ts'
 import { DocumentStream } from './document-stream.ts'
 
-/** The clusters could not be compared. The message says what to do and contains no connection string. */
+/** The clusters could not be compared. The message says what to do. Secrets of connection strings are redacted. */
 export class AuditError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(redactUris(message), options)
@@ -82,7 +82,7 @@ export class AuditCluster {
     )
     const close = async (): Promise<void> => {
       await stream.idle()
-      await cursor.close().catch(() => {}) // the server closes it after its timeout
+      await cursor.close().catch(() => {}) // the server closes it when its session expires
     }
     return { stream, close }
   }

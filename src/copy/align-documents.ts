@@ -15,7 +15,7 @@ export interface Decided {
   lastCommon: Buffer | null
 }
 
-/** Returns those of these `_id`s that the cluster of this side does not have. */
+/** Returns the given `_id`s that the cluster of this side does not have. */
 export type AbsentOn = (side: Side, idElements: Buffer[]) => Promise<ReadonlySet<IdentityKey>>
 
 /**
@@ -74,7 +74,7 @@ export class Alignment {
       } else if (missing !== null) {
         while (source.at < missing) this.decided.missing.push(source.documents[source.at++] as Buffer)
       } else if (!(await this.#skipAbsent(undecided))) {
-        // Both `_id`s exist on both sides, so one was written after its reader had passed its position.
+        // Both `_id`s exist on both sides, so one document was written after a read had passed the place of its `_id`.
         this.#differs(left)
         this.#differs(right)
         source.at += 1

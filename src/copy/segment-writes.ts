@@ -43,8 +43,8 @@ export async function insertInto(
 }
 
 /**
- * Reloads the catalogue, and returns an error that makes the caller retry. Another instance may have renamed or dropped
- * the collection for events of its own partitions.
+ * Reloads the catalogue, and returns an error that makes the caller retry. Another instance may have applied an event
+ * of its own partitions that renames or drops the collection.
  */
 export async function movedOnDestination({ reload }: Pick<SegmentWriteParts, 'reload'>): Promise<Error> {
   await reload()

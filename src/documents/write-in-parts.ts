@@ -18,10 +18,10 @@ import {
  * in the same way: it inserts the first fields and adds the others by updates.
  */
 const objectBytesMax = 16 * 1024 * 1024 + 16 * 1024
-/** The other fields of an oplog entry, and the names in a statement. */
+/** Bytes reserved for the other fields of an oplog entry and for the names in a statement. */
 const reserveBytes = 4 * 1024
 
-/** Bytes of the array items that one update appends. Its oplog entry names each item, so it may be larger. */
+/** Maximum bytes of the array items that one update appends. The oplog entry names each item, so it may be larger. */
 const itemBytesMax = 4 * 1024 * 1024
 
 interface DocumentParts {
@@ -55,7 +55,7 @@ export function documentParts(
   if (!addFields(updates, '', fields, taken, room)) return null
   const unset = { name: '$unset', value: typedDocument(buildDocument([marker])) }
   const last = updates.at(-1)
-  // The marker is removed with the last addition, because with it a document of almost 16 MB would be too large.
+  // The last update also removes the marker, because the marker would make a document of almost 16 MB too large.
   if (last) last.push(unset)
   else updates.push([unset])
   const q = { name: 'q', value: typedDocument(buildDocument([id, marker])) }
@@ -81,8 +81,8 @@ function sizeOf({ name, value }: RawFields[number]): number {
 
 /**
  * Adds updates that append the fields after the first `taken` to the document at `path`. One update sets one field,
- * because the server adds several new fields in the order of their names. An update of a name that occurs twice would
- * change the field that is there already.
+ * because the server adds several new fields in the order of their names. Returns false if updates cannot add the
+ * fields, for instance because a name occurs twice: its update would change the field that exists already.
  */
 function addFields(updates: RawFields[], path: string, fields: RawFields, taken: number, room: number): boolean {
   const before = new Set(fields.slice(0, taken).map(({ name }) => name))

@@ -16,7 +16,10 @@ export type TokenUse = (typeof tokenUses)[number]
 
 /** One command as the API of an instance received it, before it runs. The request body is never recorded. */
 export interface ReceivedCommand {
-  /** Unique for each call: the entry of the outcome replaces the entry of the receipt. */
+  /**
+   * Unique for each call. The entry with the outcome has the same id as the entry of the receipt, and replaces that
+   * entry.
+   */
   id: string
   /** When it was received, ISO 8601. */
   time: string
@@ -42,8 +45,8 @@ export interface AuditEntry extends Omit<CommandCall, 'token' | 'outcome'> {
   /** Null if an earlier release stored the entry, and for a command that another instance passed on. */
   token: TokenUse | null
   /**
-   * The instance that passed the command on, as the record of the command names it. Null if that record names none.
-   * Absent if a client sent the command to this instance.
+   * The instance that passed the command on, as the stored command names it. Null if the stored command names none.
+   * Absent if a client sent the command to the instance `mongosyncID`.
    */
   sender?: string | null
   /** `received`: the command has no answer yet, or the instance ended before it answered. */

@@ -25,8 +25,8 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
     namesDatabase(filter, matches, database) && namesCollection(filter, matches, collection)
   const { includeNamespaces, excludeNamespaces } = filters
   if (includeNamespaces && !includeNamespaces.some(names)) return false
-  // A pattern excludes only names that users choose. It does not exclude a collection with a temporary name, because
-  // the server renames that collection later.
+  // `collectionsRegex` excludes only names that users choose. It does not exclude a collection with a temporary name,
+  // because the server renames that collection later.
   const isMeant = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
   return !excludeNamespaces?.some((filter) => isMeant(filter) && names(filter))
 }
@@ -54,13 +54,13 @@ function namesCollection({ collections, collectionsRegex }: NamespaceFilter, mat
   return collections?.includes(name) ?? true
 }
 
-/** A collection that `convertToCapped` writes. The server later renames it to the last part of this name. */
+/** The temporary name that `convertToCapped` uses. It contains the final name. */
 const conversion = /^tmp.{5}\.convertToCapped\.(.+)$/s
 /** The buckets of the time-series collection that the last part names. */
 const buckets = /^system\.buckets\.(.+)$/s
-/** A collection that the server later renames to a name that is not known in advance. */
+/** The temporary names of `$out`, mapReduce and a rename from another database. They do not contain the final name. */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
-/** A collection that the server writes for a rename from another database. */
+/** The temporary name that a rename from another database uses. */
 const moved = /^tmp.{5}\.renameCollection$/
 /** The same pattern as `temporary` for queries on the server. */
 export const temporaryNames = temporary.source

@@ -1,19 +1,22 @@
 import type { Document } from 'mongodb'
 import { statementCount } from './raw-values.ts'
 
-/** The forms in which a write can carry a number (`txnNumber`), so that the server rejects it after a higher one. */
+/**
+ * The forms in which tandem sends a write with a number (`txnNumber`). The server rejects the write once it has seen a
+ * higher number in the session.
+ */
 export interface NumberedForms {
-  /** A transaction with only this command and its commit. */
+  /** True if the command is first sent as a transaction of its own. */
   transaction: boolean
-  /** The command itself, as a retryable write. */
+  /** True if the command may be sent as a retryable write, at first or after the transaction was aborted. */
   retryable: boolean
 }
 
 /**
- * The number of statements from which a transaction is cheaper than a retryable write. Retryable updates and deletes
- * take 1.3 to 2 times the CPU of plain ones, because the server writes an oplog entry and a session record for each
- * statement. A transaction needs one oplog entry and one record for all of its statements (docs/bench.md, "Numbered
- * writes"). Retryable inserts are recorded per batch.
+ * With fewer statements, a retryable write is cheaper. For every retryable update or delete the server writes an oplog
+ * entry and a session record, which takes 1.3 to 2 times the CPU of the plain write. A transaction needs one oplog
+ * entry and one record for all of its statements (docs/bench.md, "Numbered writes"). Retryable inserts are recorded per
+ * batch.
  */
 const transactionFrom = 8
 

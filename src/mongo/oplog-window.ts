@@ -2,8 +2,8 @@ import type { Document, Timestamp } from 'mongodb'
 import type { Cluster } from './cluster.ts'
 
 /**
- * An oplog below this share of its size has never been full. Its window will still grow, so its current window is not a
- * limit.
+ * An oplog that uses less than this share of its maximum size has never been full. Its window will still grow, so its
+ * current window is not a limit.
  */
 const fullShare = 0.9
 
@@ -32,7 +32,7 @@ export async function oplogBegin(source: Cluster): Promise<number> {
   return Math.max(...(await Promise.all(hosts.map((host) => source.onShard(host, oldestOf)))))
 }
 
-/** In seconds. Minus infinity while this oplog has never been full. */
+/** The time of the oldest entry of one oplog, in seconds. Minus infinity while this oplog has never been full. */
 async function oldestOf(read: Read): Promise<number> {
   const pipeline = [
     { $collStats: { storageStats: {} } },

@@ -4,8 +4,8 @@ import type { ClientSession, MongoClient } from 'mongodb'
 /**
  * Sends all commands of a session to one router. A router knows only the cursors that were opened through it, and the
  * driver sends a raw `getMore` or `killCursors` to any router of the connection string. The driver pins its own
- * cursors to a router, but exports no way to do that. Therefore this file wraps server selection. The driver's version is pinned
- * exactly; test/mongo/same-server.mongo.test.ts fails when an upgrade changes what this file relies on.
+ * cursors to a router, but exports no way to do that. Therefore this file wraps server selection. The driver's version
+ * is pinned exactly; test/mongo/same-server.mongo.test.ts fails when an upgrade changes what this file relies on.
  */
 interface ServerDescription {
   address: string
@@ -30,7 +30,8 @@ Topology.prototype.selectServer = async function (selector, options) {
   const { session } = options
   const address = session && pinned.get(session)
   if (!session || address === undefined) return await selectServer.call(this, selector, options)
-  // The selection waits for a router that is not available, because it may return. The driver does the same for its cursors.
+  // The selection waits for a router that is not available, because it may return. The driver does the same for its
+  // cursors.
   const sameServer: ServerSelector = (_topology, servers) =>
     servers.filter((server) => server.address === address && server.type !== 'Unknown')
   const server = await selectServer.call(this, address === null ? selector : sameServer, options)
@@ -41,8 +42,8 @@ Topology.prototype.selectServer = async function (selector, options) {
 }
 
 /**
- * From now on, all commands of this session go to the router of the first one.
- * @param address host:port of the router, if the first command must not choose one
+ * From now on, all commands of this session go to one router. The next command selects it, unless `address` is given.
+ * @param address host:port of the router
  */
 export function stayAtOneRouter(session: ClientSession, address: string | null = null): void {
   pinned.set(session, address)

@@ -2,7 +2,10 @@ import type { Document } from 'mongodb'
 import { type Deferred, deferred } from '../domain/deferred.ts'
 import { isNotAfter, type StreamBatch, type StreamPosition } from './change-stream.ts'
 
-/** Takes one batch synchronously. Returns false when the reader cannot take the batch. Its share then ends before the batch. */
+/**
+ * Takes one batch synchronously. Returns false when the reader cannot take the batch. Its share then ends before the
+ * batch.
+ */
 export type TakeBatch = (batch: StreamBatch) => boolean
 
 /** A reader's access to the published batches. */
@@ -76,8 +79,9 @@ export class SharedStream {
   }
 
   /**
-   * Joins a reader that has all events up to `position`. The reader gets every batch that ends after that position.
-   * Returns null when nothing is published, or when the next published batch would leave a gap.
+   * Joins a reader that has all events up to `position`. The reader gets every batch that ends after that position. It
+   * replaces an earlier reader. Returns null when nothing is published, when the published stream has another condition
+   * for events, or when the next published batch would leave a gap.
    */
   join(position: StreamPosition, selected: Document | null, take: TakeBatch): Share | null {
     const current = this.#current

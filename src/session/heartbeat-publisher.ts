@@ -24,7 +24,10 @@ export interface HeartbeatPublisherParts {
 
 const heartbeatMS = 1_000
 const lostForSeconds = 24 * 60 * 60
-/** States in which an instance may coordinate. */
+/**
+ * States in which an instance may coordinate. In another state it may coordinate only while no other live instance is
+ * in one of these states.
+ */
 const atWork: PublicState[] = ['RUNNING', 'COMMITTING', 'REVERSING']
 /** States in which lag is reported. The source is asked for its cluster time only in these states. */
 const withLag: PublicState[] = ['RUNNING', 'COMMITTING']
@@ -50,7 +53,10 @@ export class HeartbeatPublisher {
     this.#parts = parts
   }
 
-  /** Resolves when the first heartbeat is published, so that the other instances know this one. */
+  /**
+   * Starts to publish heartbeats. Resolves after the first attempt; if it succeeds, the other instances know this
+   * instance. A failed attempt is reported, and the next heartbeat follows after `heartbeatMS`.
+   */
   async start(): Promise<void> {
     if (this.#timer) return
     this.#timer = setInterval(() => {

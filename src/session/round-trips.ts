@@ -4,7 +4,7 @@ import type { BothClusters } from '../mongo/cluster.ts'
 type Side = 'source' | 'destination'
 
 const pingsKept = 5
-/** Assumed round trip before the first ping is answered, ms. */
+/** Assumed round trip before the first ping is answered, ms. It is also the maximum of `slowerMS`. */
 const unknownMS = 1_000
 
 interface Pings {
@@ -23,7 +23,7 @@ export class RoundTrips {
     destination: { durations: [], failed: false, underWay: null },
   }
 
-  /** @param meter receives the durations of all pings */
+  /** @param meter receives the duration of each ping that was answered */
   constructor(clusters: BothClusters, meter: WorkMeter | null = null) {
     this.#clusters = clusters
     this.#meter = meter
