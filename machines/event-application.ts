@@ -15,7 +15,7 @@ export interface EventsContext {
 export type EventsEvent =
   | WorkerOrder
   | ReplicationReport
-  /** The source has returned the stream from the stored positions of all owned partitions. */
+  /** The change stream from the stored positions of the owned partitions has returned its first batch. */
   | { type: 'partitions.answered' }
   /**
    * The owned partitions have changed or have passed the commit timestamp. All events that were read are applied.
@@ -32,7 +32,8 @@ const stopWithError = { target: '#eventApplication.stopping', actions: 'remember
  *
  * opening     The machine waits until this instance's previous replication has ended and the preparation of a commit is
  *             undone. A pause waits for neither.
- * applying    Partitions are claimed and applied. The coordinator leads the barriers meanwhile.
+ * applying    Partitions are claimed and applied. If this instance coordinates, it also does the work at each barrier
+ *             (src/coordination/barriers.ts).
  *   claiming    Partitions that other instances are to own are released. The others are claimed with their stored
  *               positions.
  *   owning      Events of the claimed partitions are applied.

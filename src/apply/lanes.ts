@@ -129,7 +129,7 @@ export class Lanes<Position> {
     return this.#bytes > pendingBytesMax || this.#count > pendingCountMax
   }
 
-  /** Resolves when there is capacity for more events. */
+  /** Resolves when there is capacity for more events, or after a failure. */
   async waitForCapacity(): Promise<void> {
     while (this.full && !this.#failed) {
       for (let number = 0; number < this.#lanes.length; number++) this.#sendLane(number, true)

@@ -10,8 +10,8 @@ import { type Check, type CheckedClusters, ifAllowed } from './check.ts'
 const sizesAtOnce = 16
 
 /**
- * Compares the size of the data that the destination lacks with its free space. This is an estimate: a database of
- * which filters select a part counts whole, compression differs, and the oplog needs space too.
+ * Compares the size of the data that the destination lacks with its free space. This is an estimate: a database counts
+ * as a whole even if the filters select only a part of it, compression differs, and the oplog needs space too.
  */
 export const checkDisk: Check = async (clusters) => {
   const { configuration, source, destination, selection } = clusters

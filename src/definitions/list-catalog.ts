@@ -28,7 +28,7 @@ export type ClusterCatalog = Map<string, CatalogEntry[]>
 
 /** Parallel commands when each database and collection is listed on its own: half of the shared connections. */
 const commandsAtOnce = 32
-/** Up to this many collections are listed one by one, because a read of the whole catalog may return many thousands. */
+/** Up to this many collections are listed individually, because the whole catalog may have many thousands of them. */
 const fewCollections = 16
 const fewDatabases = 16
 
@@ -36,11 +36,12 @@ const fewDatabases = 16
  * Reads the definitions of the whole cluster. Uses one `$listCatalog` cursor when the server supports it, which shows
  * one point in time. Otherwise runs listCollections and listIndexes in parallel.
  *
- * `$listCatalog` (6.0 and later) returns the catalog's own documents. These may differ in field order, or in how an old
- * release wrote an option, where listIndexes shows no difference. If this function returns two equal definitions, they
- * are the same. A difference must be confirmed by listIndexes before it counts. The stage needs the privileges
- * `listDatabases` on the cluster, and `listCollections` and `listIndexes` on all databases, on `system.js` and on all
- * time-series buckets (src/mongo/db/pipeline/document_source_list_catalog.cpp).
+ * `$listCatalog` (6.0 and later) returns the catalog's own documents. The documents of two clusters may differ in their
+ * field order, or in how an old release wrote an option, although listIndexes returns the same for both. Definitions
+ * that are equal here are also equal in listIndexes. A difference must be confirmed by listIndexes before it counts.
+ * The stage needs the privileges `listDatabases` on the cluster, and `listCollections` and `listIndexes` on all
+ * databases, on `system.js` and on all time-series buckets
+ * (src/mongo/db/pipeline/document_source_list_catalog.cpp).
  *
  * @param among selects the databases of interest from those that exist
  */

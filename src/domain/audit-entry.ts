@@ -1,7 +1,7 @@
 import type { RefusalName } from './errors.ts'
 import { peerCommands } from './peer-command.ts'
 
-/** Commands that change what a sync does. Each of them is recorded with its sender. */
+/** Commands that change what a sync does. Each of them is recorded with the client or instance that sent it. */
 export const auditedCommands = [
   ...(['start', 'pause', 'resume', 'commit', 'abort', 'reverse', 'limit', 'repair', 'resync', 'filter'] as const),
   ...peerCommands.map((command) => `all/${command}` as const),
@@ -45,8 +45,8 @@ export interface AuditEntry extends Omit<CommandCall, 'token' | 'outcome'> {
   /** Null if an earlier release stored the entry, and for a command that another instance passed on. */
   token: TokenUse | null
   /**
-   * The instance that passed the command on, as the stored command names it. Null if the stored command names none.
-   * Absent if a client sent the command to the instance `mongosyncID`.
+   * The instance that passed the command on, as the document in the collection `commands` names it. Null if that
+   * document names none. Absent if a client sent the command to this instance.
    */
   sender?: string | null
   /** `received`: the command has no answer yet, or the instance ended before it answered. */

@@ -1,6 +1,6 @@
 /** Limits on the load of one instance's bulk work: the copy and the initial verification. */
 
-/** The limits that an operator has set. Null: not set, so `loadLevel` decides. */
+/** The limits that an operator has set. If one is null, `loadLevel` decides, except that the rate then has no limit. */
 export interface Limits {
   /** Bytes of BSON documents read from the source per second. */
   bytesPerSecond: number | null
@@ -13,8 +13,8 @@ export interface Limits {
 export const noLimits: Limits = { bytesPerSecond: null, readConcurrency: null, writeConcurrency: null }
 
 /**
- * The lowest rate allowed. At this rate, one batch of 16 MB for each of `concurrencyMax` cursors takes about four
- * minutes in total. A cursor is idle for that time, and the server closes it after ten minutes
+ * The lowest rate allowed. At this rate, one reply of 16 MB, the largest possible, for each of `concurrencyMax` cursors
+ * takes about four minutes in total. A cursor is idle for that time, and the server closes it after ten minutes
  * (`cursorTimeoutMillis`).
  */
 export const bytesPerSecondMin = 1_048_576
@@ -46,7 +46,7 @@ export type LoadLevel = 1 | 2 | 3 | 4
 
 const rangesAtOnce: Record<LoadLevel, number> = { 1: 1, 2: 2, 3: 4, 4: 8 }
 
-/** The number of ranges read, and of batches written, at a time unless the operator has set it. */
+/** How many ranges are read at a time, and how many batches are written at a time, if the operator sets no limit. */
 export function concurrencyOf(loadLevel: LoadLevel): number {
   return rangesAtOnce[loadLevel]
 }

@@ -50,8 +50,8 @@ export class Cluster {
   /** Called before each write. Throws when this instance must not write because its lease has expired. */
   fence: () => void = () => {}
   /**
-   * The numbered sessions of the lease that `fence` checks. The server rejects a write that arrives after this process
-   * stopped waiting for it.
+   * The sessions of the lease that `fence` checks. On a replica set, each data write carries a `txnNumber` of its
+   * session. If the write is delayed and arrives after a higher number, the server rejects it.
    */
   sessions: WriteSessions | null = null
   /** Shows in the progress that tandem waits for a write of unknown outcome. */
@@ -134,8 +134,8 @@ export class Cluster {
   }
 
   /**
-   * Writes with majority acknowledgement. The driver throws when the write concern is not met, and that error counts as
-   * transient: even a batch with both a duplicate key and a write concern error is not complete.
+   * Writes with majority acknowledgement. The driver throws when the write concern is not met. That error counts as
+   * transient, even if the reply also has a duplicate key error, so a retry sends the whole batch again.
    */
   write(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
     return this.#writer.write(database, command, options)
@@ -149,7 +149,7 @@ export class Cluster {
     return untilIdle(this, match)
   }
 
-  /** Sends the command as it is, without the fence and the fields of a write. */
+  /** Sends the command without the fence and the fields of a write. Adds `$clusterTime`, and `maxTimeMS` to a read. */
   async run(database: string, command: Document, options: CommandOptions): Promise<Document> {
     const session = options.session ?? this.startSession()
     try {
@@ -162,10 +162,10 @@ export class Cluster {
   }
 
   /**
-   * Adds the newest `$clusterTime` that any server of this cluster has reported. A server rejects a read after a time
-   * that it has not observed (InvalidOptions), and the time may come from another router or the former primary. The
-   * driver (7.8, `prepareCommand`) sends the session's time only if it is later than the connection's, and sends
-   * neither on a new connection.
+   * Adds the newest `$clusterTime` that any server of this cluster has reported. A server rejects a read whose
+   * `afterClusterTime` it has not observed (InvalidOptions), and that time may come from another router or the former
+   * primary. The driver (7.8, `prepareCommand`) sends the session's time only if it is later than the connection's, and
+   * sends neither on a new connection.
    */
   async #inSession(
     session: ClientSession,
@@ -217,9 +217,10 @@ export class Cluster {
 const limitedByDefault = new Set(['find', 'aggregate', 'count', 'distinct'])
 
 /**
- * The cluster parameter `defaultMaxTimeMS` (8.0) limits every read without a `maxTimeMS` of its own, and 0 means no limit
- * (`getRequestOrDefaultMaxTimeMS` in default_max_time_ms_cluster_parameter.cpp in the server's source). Otherwise a read
- * that always takes longer than the parameter, such as the first one of a change stream, would be retried for ever.
+ * Adds `maxTimeMS: 0` (no limit) to a read that has no `maxTimeMS` of its own. Without it, the cluster parameter
+ * `defaultMaxTimeMS` (8.0) limits the read (`getRequestOrDefaultMaxTimeMS` in default_max_time_ms_cluster_parameter.cpp
+ * in the server's source). A read that always takes longer than that, such as the first one of a change stream, would
+ * be retried for ever.
  */
 function withOwnLimit(command: Document): Document {
   const [name = ''] = Object.keys(command)

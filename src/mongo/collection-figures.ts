@@ -27,7 +27,7 @@ export interface StoredFigures {
   hashedDocuments: number
   indexes: IndexSpecification[]
   refusedIndexes: string[]
-  /** The indexes are built when the copy has ended, and this has not happened yet. */
+  /** The indexes are not built yet. Their build begins after the copy of the collection. */
   awaitsIndexes: boolean
 }
 
@@ -110,7 +110,7 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
         ...Object.fromEntries(summed.map((name) => [name, { $sum: `$${name}` }])),
       },
     },
-    // Segments or ranges of a dropped collection may still exist.
+    // `segments` and `verifiedRanges` may still have documents of a dropped collection.
     { $match: { database: { $type: 'string' } } },
     { $set: { totalBytes, namespace: { $concat: ['$database', '.', '$name'] } } },
     {

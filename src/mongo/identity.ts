@@ -7,14 +7,14 @@ export interface ClusterFacts {
   topology: 'replicaSet' | 'sharded' | 'standalone'
   /**
    * Does not change when hosts are renamed or moved. A different cluster at the same address has a different identity.
-   * Empty when the user lacks the privilege to read it.
+   * Empty for a standalone server, and when the user lacks the privilege to read it.
    */
   identity: string
   /** The `_id`s of the shards. Empty for a replica set. */
   shards: string[]
   version: string
   major: number
-  /** host:port of one member, for directionMapping. */
+  /** The first host of the connection string (a member or a mongos) as host:port, for directionMapping. */
   address: string
   authenticated: boolean
   /** Privileges of the user. Empty without authentication. */
@@ -55,7 +55,7 @@ async function identityOf(cluster: Cluster, topology: ClusterFacts['topology']):
   return topology === 'sharded' ? await clusterId(cluster) : await replicaSetId(cluster)
 }
 
-/** The id is created with the cluster, and the config servers keep it in the only document of this collection. */
+/** The id is created with the cluster. The config servers store it in the only document of `config.version`. */
 async function clusterId(cluster: Cluster): Promise<string> {
   const reply = await cluster
     .read('config', { find: 'version', limit: 1, readConcern: { level: 'majority' } })

@@ -80,8 +80,8 @@ const pieceBytesMin = 4_096
 const sentInPieces = new WeakSet<object>()
 
 /**
- * Writes the messages in `sentInPieces` piece by piece, and passes all others to the driver's method. Throws the same
- * errors as that method, and then closes the connection.
+ * Writes the messages in `sentInPieces` piece by piece, and passes all others to the driver's method. After an error it
+ * closes the connection and throws the same error as that method.
  */
 const { writeCommand } = Connection.prototype
 Connection.prototype.writeCommand = async function (this: DriverConnection, command, options) {
@@ -110,7 +110,7 @@ Connection.prototype.writeCommand = async function (this: DriverConnection, comm
 
 /**
  * With `compressors`, the driver serializes the command, compresses it on another thread, and then writes the message.
- * The process may be suspended in between, so the text of a CheckedText is checked again after the compression.
+ * The process may be suspended in between, so `check` of a CheckedText is called again after the compression.
  */
 const { toBin } = OpCompressedRequest.prototype
 OpCompressedRequest.prototype.toBin = async function (this) {

@@ -165,7 +165,7 @@ export function newlySelected(selection: Selects, before: readonly Selects[]): S
   }
 }
 
-/** The separator cannot occur in either part: the server rejects patterns and names with a null character. */
+/** The key is unambiguous, because the server rejects patterns and names that contain a null character. */
 function cacheKey({ pattern, options = '' }: NamespacePattern, text: string): string {
   return `${options}\0${pattern}\0${text}`
 }

@@ -11,8 +11,8 @@ import { RawCursor } from './raw-cursor.ts'
 import { type RetryContext, retry } from './retry.ts'
 
 /**
- * The default version of stored documents. A document of another version is rejected with FatalError MetadataVersion
- * and never interpreted.
+ * The default schema version of stored documents. `find` rejects a document whose version is not readable with
+ * FatalError MetadataVersion.
  */
 export const metadataVersion = 1
 
@@ -66,7 +66,7 @@ export class StoredDocuments {
     return found ?? null
   }
 
-  /** Throws FatalError MetadataVersion for documents that another version of tandem stored. */
+  /** Throws FatalError MetadataVersion if a document has a schema version that is not readable. */
   async find(collection: string, filter: Document, extra: Document = {}): Promise<Document[]> {
     const documents = await this.#read(collection, { find: collection, filter, ...extra })
     for (const document of documents) {
@@ -88,8 +88,8 @@ export class StoredDocuments {
   }
 
   /**
-   * All values of a field in these documents, in one reply. If an index begins with the queried field, this reads only
-   * the values.
+   * The distinct values of the field `key` in the matching documents, in one reply. With an index on the fields of
+   * `query` and on `key`, the server reads no documents.
    */
   async distinct(collection: string, key: string, query: Document): Promise<unknown[]> {
     return await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {

@@ -146,7 +146,7 @@ export class VerificationStore {
     return null
   }
 
-  /** Discards all results of comparisons, so that every range is compared again. */
+  /** Removes the compared ranges and the rechecks, so that every range is compared again. Keeps the last verdict. */
   async forget(): Promise<void> {
     for (const collection of ['verifiedRanges', 'rechecks']) await this.#stored.clear(collection)
   }

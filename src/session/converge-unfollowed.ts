@@ -15,8 +15,8 @@ const pollMS = 250
 /**
  * Requests a convergence of collections for whose documents the change stream has no events. It never returns normally:
  * it throws StoppedError once `stopped` is aborted, because the instance stops replicating for the convergence or for
- * another reason. The caller then reads its event again and decides again, so a request that another request replaced
- * is repeated.
+ * another reason. The caller then reads the change event again and decides again. If another request has replaced this
+ * one, the caller therefore repeats it.
  *
  * No convergence can begin during a commit, and the commit cannot succeed without it. So the commit is aborted, and
  * `warnings` has the reason.

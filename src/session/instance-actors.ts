@@ -15,7 +15,7 @@ export interface InstanceActorsParts {
   part: () => CommitPart
   /** The commit that this instance was asked for. */
   asked: () => { abortsBefore: number; dryRun: boolean }
-  /** Resolves when all runs that the machine has left have ended. */
+  /** Resolves when the work of all states that the machine has left has ended. */
   ended: () => Promise<unknown>
   /** Resolves when the machine's context is stored. */
   storing: () => Promise<unknown>

@@ -6,7 +6,7 @@ import { watchRole } from './watch-role.ts'
 
 /** The verification machine with the actors that do its work. */
 export function withVerificationActors(current: () => SyncSession): typeof verificationMachine {
-  /** A failed report is ignored, because the next change is reported again. */
+  /** Reports that the first comparison is complete or has begun again. Ignores a failure of the report. */
   const publish = (type: 'verification.hashed' | 'verification.restarted'): void =>
     void current()
       .peers.reportLeading({ type })
