@@ -55,6 +55,14 @@ switch (commandLine.kind) {
     })
     break
   }
+  case 'inventory': {
+    const { runInventory } = await import('./inventory/run-inventory.ts')
+    process.exitCode = await runInventory(commandLine.options, {
+      out: (text) => process.stdout.write(text),
+      err: (text) => process.stderr.write(text),
+    })
+    break
+  }
   case 'serve': {
     const { serve } = await import('./serve.ts')
     await serve(commandLine.options, version)

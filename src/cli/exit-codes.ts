@@ -7,7 +7,7 @@ import { type FailOn, hasFinding } from './findings.ts'
  */
 export const exitCodes = {
   success: 0,
-  /** The command worked and its answer is no: findings of check, differences of verify, a FAILED instance of wait. */
+  /** The command worked and its answer is no: findings of check, differences of verify or inventory, a FAILED instance of wait. */
   negative: 1,
   /** The command line, or a file that it names, is invalid. Nothing was sent. */
   invalid: 2,

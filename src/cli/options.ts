@@ -2,10 +2,12 @@ import { Argument, Command, CommanderError } from 'commander'
 import type { VerifyOptions } from '../comparison/run-verify.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
+import type { InventoryOptions } from '../inventory/run-inventory.ts'
 import { addClientCommands } from './client-commands.ts'
 import type { ClientRequest } from './client-options.ts'
 import { addCompletionCommand } from './completion.ts'
 import { exitCodes } from './exit-codes.ts'
+import { addInventoryCommand } from './inventory-options.ts'
 import {
   addServeOptions,
   type EffectiveSetting,
@@ -25,6 +27,7 @@ export type CommandLine =
   | { kind: 'serve'; options: ServeCommandOptions }
   | { kind: 'client'; request: ClientRequest }
   | { kind: 'verify'; options: VerifyOptions }
+  | { kind: 'inventory'; options: InventoryOptions }
   | { kind: 'wait'; request: WaitRequest }
   | { kind: 'watch'; request: WatchRequest }
   | { kind: 'print'; stream: 'stdout' | 'stderr'; text: string; exitCode: number }
@@ -80,6 +83,7 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
   addClientCommands(program, env, (request) => found({ kind: 'client', request }))
   addWaitCommands(program, env, found)
   addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
+  addInventoryCommand(program, env, (options) => found({ kind: 'inventory', options }))
   addCompletionCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   addHelpCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   return program

@@ -250,6 +250,42 @@ describe('verify', () => {
   })
 })
 
+describe('inventory', () => {
+  const env = { TANDEM_CLUSTER0: 'mongodb://a.test', TANDEM_CLUSTER1: 'mongodb://b.test' }
+
+  test('has defaults, and its connection strings from the environment', () => {
+    expect(parseCommandLine(['inventory'], env)).toEqual({
+      kind: 'inventory',
+      options: { cluster0: 'mongodb://a.test', cluster1: 'mongodb://b.test', json: false },
+    })
+  })
+
+  test('takes every option', () => {
+    const args = ['--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d', '--json']
+    expect(parseCommandLine(['inventory', ...args], env)).toEqual({
+      kind: 'inventory',
+      options: { cluster0: 'mongodb://c', cluster1: 'mongodb://d', json: true },
+    })
+  })
+
+  test.each([
+    [['--namespace', 'd'], /unknown option '--namespace'/],
+    [['more'], /too many arguments/],
+  ])('refuses %j', (args, message) => {
+    expect(refused(['inventory', ...uris, ...args])).toMatch(message)
+  })
+
+  test('names the missing connection string, and never repeats a connection string', () => {
+    expect(refused(['inventory', '--cluster0', 'mongodb://a'])).toMatch(/cluster1: is required/)
+    const texts = [
+      refused(['inventory', '--cluster0', 'mongodb://root:hunter2@a/?w=1', '--cluster1', 'mongodb://b']),
+      refused(['inventory', ...uris, 'mongodb://root:hunter2@a']),
+    ]
+    expect(texts[0]).toMatch(/write concern must be majority/)
+    for (const text of texts) expect(text).not.toMatch(/root|hunter2/)
+  })
+})
+
 describe('help and version', () => {
   test.each(['-v', '--version'])('%s prints to standard output', (flag) => {
     expect(parseCommandLine([flag], {}, '1.2.3')).toEqual({
@@ -260,7 +296,7 @@ describe('help and version', () => {
     })
   })
 
-  test.each([['-h'], ['--help'], ['start', '-h'], ['progress', '--help'], ['verify', '-h']])(
+  test.each([['-h'], ['--help'], ['start', '-h'], ['progress', '--help'], ['verify', '-h'], ['inventory', '-h']])(
     '%s %s prints to standard output',
     (...args) => {
       const parsed = parseCommandLine(args, {})
@@ -270,12 +306,15 @@ describe('help and version', () => {
   )
 })
 
-test.each(['', 'start', 'verify', 'completion', 'help', 'config'])('help %s prints the text of --help', (command) => {
-  const words = command === '' ? [] : [command]
-  const parsed = parseCommandLine(['help', ...words], {}, '1.2.3')
-  expect(parsed).toEqual(parseCommandLine([...words, '--help'], {}, '1.2.3'))
-  expect(parsed).toMatchObject({ kind: 'print', stream: 'stdout', exitCode: 0 })
-})
+test.each(['', 'start', 'verify', 'inventory', 'completion', 'help', 'config'])(
+  'help %s prints the text of --help',
+  (command) => {
+    const words = command === '' ? [] : [command]
+    const parsed = parseCommandLine(['help', ...words], {}, '1.2.3')
+    expect(parsed).toEqual(parseCommandLine([...words, '--help'], {}, '1.2.3'))
+    expect(parsed).toMatchObject({ kind: 'print', stream: 'stdout', exitCode: 0 })
+  },
+)
 
 test('help of an unknown command names the commands', () => {
   expect(refused(['help', 'sync'])).toMatch(/'sync'.*Allowed choices are config, start, .*help/)
