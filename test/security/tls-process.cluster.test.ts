@@ -51,17 +51,17 @@ it('an instance is operated over HTTPS with its token, and refuses access withou
   instance.child.stdout?.resume()
   instance.child.stderr?.resume()
   const cli = (command: string[], access = ['--tlsCAFile', tlsFiles.authority, '--tokenFile', tokenFile]) => {
-    const { status, stdout } = spawnSync(process.execPath, [entry, ...command, '--url', url, ...access], {
+    const { status, stdout, stderr } = spawnSync(process.execPath, [entry, ...command, '--url', url, ...access], {
       encoding: 'utf8',
     })
-    return { status, stdout }
+    return { status, stdout, stderr }
   }
   const succeeded = { status: 0, stdout: expect.stringContaining('"success": true') }
   try {
     // The poll also waits until the instance listens and has reached its clusters.
     await expect.poll(() => cli(['progress']), { timeout: 60_000, interval: 200 }).toMatchObject(succeeded)
     expect(cli(['progress'], ['--tlsCAFile', tlsFiles.authority]).stdout).toContain('"Unauthorized"')
-    expect(cli(['progress'], ['--tokenFile', tokenFile]).stdout).toContain('--tlsCAFile')
+    expect(cli(['progress'], ['--tokenFile', tokenFile]).stderr).toContain('--tlsCAFile')
     expect(cli(['start', '--source', 'cluster0', '--destination', 'cluster1'])).toMatchObject(succeeded)
     expect(cli(['wait', '--until', 'canCommit', '--timeout', '60'])).toMatchObject({ status: 0 })
     expect(cli(['commit'])).toMatchObject(succeeded)
