@@ -36,7 +36,7 @@ function scripted(batches: ScriptedReply[], sent: Document[] = []): Cluster {
     return { cursor: { id: ended ? 0 : 1, ns: 'admin.$cmd.aggregate', [field]: documents, ...position } }
   }
   const startSession = () => ({ endSession: async () => {} })
-  return { before6: false, sharded: false, startSession, read: answer } as unknown as Cluster
+  return { before6: false, sharded: false, startSession, read: answer, endLater: () => {} } as unknown as Cluster
 }
 
 it('a position does not move back when the server returns an older position without events', async () => {
