@@ -1,0 +1,123 @@
+import { describe, expect, test } from 'vitest'
+import { parseCommandLine } from '../../src/cli/options.ts'
+
+/** The commands that read both clusters without an instance. */
+
+const uris = ['--cluster0', 'mongodb://a.test', '--cluster1', 'mongodb://b.test']
+
+function refused(args: string[], env: Record<string, string> = {}): string {
+  const parsed = parseCommandLine(args, env)
+  expect(parsed).toMatchObject({ kind: 'print', stream: 'stderr', exitCode: 2 })
+  return parsed.kind === 'print' ? parsed.text : ''
+}
+
+describe('verify', () => {
+  const verify = (...args: string[]) => {
+    const parsed = parseCommandLine(['verify', ...args], {
+      TANDEM_CLUSTER0: 'mongodb://a.test',
+      TANDEM_CLUSTER1: 'mongodb://b.test',
+    })
+    if (parsed.kind !== 'verify') throw new Error(JSON.stringify(parsed))
+    return parsed.options
+  }
+
+  test('has defaults, and its connection strings from the environment', () => {
+    expect(verify()).toEqual({
+      cluster0: 'mongodb://a.test',
+      cluster1: 'mongodb://b.test',
+      json: false,
+      maxDifferences: 100,
+      namespaces: [],
+      excluded: [],
+      ignoreIndexes: false,
+      ignoreHashedIndexes: false,
+    })
+  })
+
+  test('takes every option', () => {
+    const args = [
+      '--json',
+      '--maxDifferences',
+      '5',
+      '--ignoreIndexes',
+      '--ignoreHashedIndexes',
+      '--namespace',
+      'd',
+      '--namespace',
+      'e.c.x',
+    ]
+    const excluded = ['--excludeNamespace', 'd.y']
+    expect(verify('--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d', ...args, ...excluded)).toEqual({
+      cluster0: 'mongodb://c',
+      cluster1: 'mongodb://d',
+      json: true,
+      maxDifferences: 5,
+      namespaces: [
+        { database: 'd', collection: null },
+        { database: 'e', collection: 'c.x' },
+      ],
+      excluded: [{ database: 'd', collection: 'y' }],
+      ignoreIndexes: true,
+      ignoreHashedIndexes: true,
+    })
+  })
+
+  test.each([
+    [['--maxDifferences', '-1'], /0 to 1000000/],
+    [['--maxDifferences', '1e9'], /0 to 1000000/],
+    [['--namespace', 'admin'], /not internal/],
+    [['--namespace', '.c'], /not internal/],
+    [['--excludeNamespace', 'local.c'], /not internal/],
+    [['--port', '1'], /unknown option '--port'/],
+    [['more'], /too many arguments/],
+  ])('refuses %j', (args, message) => {
+    expect(refused(['verify', ...uris, ...args])).toMatch(message)
+  })
+
+  test('names the missing connection string, and never repeats a connection string', () => {
+    expect(refused(['verify', '--cluster0', 'mongodb://a'])).toMatch(/cluster1: is required/)
+    const texts = [
+      refused(['verify', '--cluster0', 'mongodb://root:hunter2@a/?w=1', '--cluster1', 'mongodb://b']),
+      refused(['verify', ...uris, 'mongodb://root:hunter2@a']),
+      refused(['verify', ...uris, '--namespace', 'local.mongodb://root:hunter2@a']),
+    ]
+    expect(texts[0]).toMatch(/write concern must be majority/)
+    for (const text of texts) expect(text).not.toMatch(/root|hunter2/)
+  })
+})
+
+describe('inventory', () => {
+  const env = { TANDEM_CLUSTER0: 'mongodb://a.test', TANDEM_CLUSTER1: 'mongodb://b.test' }
+
+  test('has defaults, and its connection strings from the environment', () => {
+    expect(parseCommandLine(['inventory'], env)).toEqual({
+      kind: 'inventory',
+      options: { cluster0: 'mongodb://a.test', cluster1: 'mongodb://b.test', json: false },
+    })
+  })
+
+  test('takes every option', () => {
+    const args = ['--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d', '--json']
+    expect(parseCommandLine(['inventory', ...args], env)).toEqual({
+      kind: 'inventory',
+      options: { cluster0: 'mongodb://c', cluster1: 'mongodb://d', json: true },
+    })
+  })
+
+  test.each([
+    [['--namespace', 'd'], /unknown option '--namespace'/],
+    [['more'], /too many arguments/],
+  ])('refuses %j', (args, message) => {
+    expect(refused(['inventory', ...uris, ...args])).toMatch(message)
+  })
+
+  test('names the missing connection string, and never repeats a connection string', () => {
+    expect(refused(['inventory', '--cluster0', 'mongodb://a'])).toMatch(/cluster1: is required/)
+    const texts = [
+      refused(['inventory', '--cluster0', 'mongodb://root:hunter2@a/?w=1', '--cluster1', 'mongodb://b']),
+      refused(['inventory', ...uris, 'mongodb://root:hunter2@a']),
+    ]
+    expect(texts[0]).toMatch(/write concern must be majority/)
+    for (const text of texts) expect(text).not.toMatch(/root|hunter2/)
+  })
+})
