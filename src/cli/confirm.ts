@@ -26,8 +26,8 @@ function commitEffect(source: string, destination: string): string[] {
     `  from  ${source}`,
     `  to    ${destination}`,
     'The remaining changes are applied, both clusters are compared (unless verification is off), and the destination is',
-    'opened for writes. Stop all writers of the source first. Until canWrite, tandem abort takes the commit back.',
-    'Afterwards only a sync that was started as reversible leads back.',
+    'opened for writes. Stop all writers of the source first. Until the commit is decided, shortly before canWrite, tandem',
+    'abort ends it. Afterwards only a sync that was started as reversible leads back.',
   ]
 }
 
