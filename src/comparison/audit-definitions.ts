@@ -32,7 +32,7 @@ const unsetOptions = readFields(
 )
 /**
  * The UUID differs between any two collections. Whether record ids are replicated (8.1 and later) is the choice of each
- * server. Neither is content.
+ * server. A comparison therefore ignores both.
  */
 const ignoredOptions = new Set(['uuid', 'recordIdsReplicated'])
 /** The server may store these in a wider type than the one it received. */
@@ -67,7 +67,10 @@ export function isCapped({ options }: Listed): boolean {
   return capped?.[0] === bsonType.boolean && capped[1] === 1
 }
 
-/** Lists the options that differ. Their order is ignored; within a value every byte counts. */
+/**
+ * Lists the options that differ, in any order. Values are compared byte for byte, but `numericOptions` are compared by
+ * value. An option that is not set has its default value.
+ */
 export function compareOptions(namespace: string, ours: Listed, theirs: Listed): Difference[] {
   const names = differingFields(ours.options, theirs.options, (name, a, b) => {
     const unset = fieldNamed(unsetOptions, name)

@@ -17,7 +17,7 @@ export interface PeersParts {
 }
 
 const waitMS = 250
-/** How long a request is valid for the other instances while none of them is COMMITTING yet, ms. */
+/** While other instances are alive and none of them is COMMITTING, only a request older than this is replaced, ms. */
 const requestPatienceMS = 10_000
 
 /** The state that all instances of a sync share, and how far each instance has followed it. */
@@ -84,7 +84,7 @@ export class Peers {
   /**
    * Stores the commit request before any instance acts on it. Throws RefusedError ConfigurationMismatch when another
    * instance was asked for a different commit, and WrongState when a commit cannot begin now.
-   * @param convergences the convergence after which this instance has observed that everything is copied
+   * @param convergences number of requested convergences when this instance observed that everything is copied
    * @param until aborts the attempt, which then rejects with StoppedError
    * @returns how many commits were aborted before this one, which identifies this commit for `abort`
    */
@@ -97,9 +97,9 @@ export class Peers {
     const [observed, sync] = await Promise.all([liveness.instances().catch(() => null), store.load(until)])
     const known = sync.context.request
     const others = observed?.filter((one) => one.alive && one.id !== id)
-    // An instance may have stored the known request and then died, or been refused, before it began the commit. When
-    // other instances exist, one of them may also be about to begin, so a recent request is not replaced: an instance
-    // could otherwise carry out a commit where a rehearsal was requested, and enable writes on the destination.
+    // An instance may have stored the known request and then died, or been refused, before it began the commit. Another
+    // live instance may also be about to begin, so a recent request is not replaced then. Otherwise an instance could
+    // carry out a commit where a rehearsal was requested, and enable writes on the destination.
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
     const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
     const replaces = isUnused && known && (others?.length === 0 || isOld) ? known.at : null
@@ -110,7 +110,7 @@ export class Peers {
       until,
     )
     const { context } = after
-    // Without a stored request, an earlier release began the commit that is in progress. It did not store requests.
+    // If no request is stored, an earlier release began the commit in progress. That release did not store requests.
     const stored = context.request ?? (after.matches('committing') ? plainCommit : null)
     if (!stored && !after.hasTag('decided')) {
       throw new RefusedError(
@@ -223,8 +223,8 @@ export class Peers {
     if (!observed) return false
     // An instance that sends no heartbeats but holds a lease may still work on its claims.
     const missing = new Set(coordination.members)
-    // The heartbeat of a stopped instance stays valid for a while, but a commit does not wait for that instance. After
-    // a commit no instance holds a lease, so leases do not show which instances have stopped.
+    // The heartbeat of a stopped instance stays valid for a while, but a commit does not wait for that instance. This
+    // applies to COMMITTING only: after a commit no instance holds a lease, so leases do not show which have stopped.
     const hasLeft = (one: string): boolean => state === 'COMMITTING' && coordination.hasLeft(one)
     for (const one of observed) if (one.alive && !hasLeft(one.id)) missing.add(one.id)
     for (const one of observed) if (one.alive && one.progress.state === state) missing.delete(one.id)

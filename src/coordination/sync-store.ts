@@ -57,8 +57,8 @@ export class SyncStore {
   }
 
   async #send(event: SyncEvent, stored: StoredDocuments): Promise<SyncSnapshot> {
-    // A commit sends one event after another while users wait. If the known state is current, which is the rule, no
-    // event has to read it first. If it is outdated, the write changes nothing.
+    // A commit sends one event after another while users wait. The known state is usually current, so the first attempt
+    // does not read the stored state. If the known state is outdated, the write changes nothing.
     const known = this.#latest.revision !== null && this.#latest.snapshot.can(event) ? this.#latest : null
     for (let current = known; ; current = null) {
       const { snapshot: before, revision } = current ?? (await this.#load(stored))
@@ -67,7 +67,7 @@ export class SyncStore {
       const { value, context } = after
       const found = await stored.findAndUpdate(
         collection,
-        // A null revision matches a document in the earlier form, or none.
+        // A document of schema version 1 has no revision, so null matches it. Without a document, the upsert inserts one.
         revision === null ? { ...id, revision: null } : { ...id, revision },
         { $set: { revision: (revision ?? 0) + 1, value, context } },
         revision === null,

@@ -22,7 +22,10 @@ export interface Identity {
   folded: boolean
 }
 
-/** One text for all spellings of an `_id` value: a replacement may change 1 to NumberLong(1) in the same document. */
+/**
+ * A text that is equal for all BSON encodings of an `_id` value. A replacement may change 1 to NumberLong(1) in the same
+ * document.
+ */
 export type IdentityKey = string
 
 export function identityKey(idElement: Buffer): IdentityKey {

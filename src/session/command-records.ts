@@ -35,8 +35,9 @@ export class CommandRecords {
   }
 
   /**
-   * Records a command from another instance, performs it, and records its outcome before this resolves or rejects, so
-   * that the trail has it when the sender answers. Each record delays the command by no more than a second.
+   * Records a command from another instance, performs it, and records its outcome before this resolves or rejects. The
+   * outcome is therefore in the trail before the sender answers its client. Each record delays the command by no more
+   * than a second.
    * @param sender the instance that passed the command on, as the stored command names it; null if it names none
    */
   async passedOn({ command }: GivenCommand, sender: string | null, perform: () => Promise<void>): Promise<void> {
@@ -53,7 +54,7 @@ export class CommandRecords {
     await this.#record({ ...call, outcome: 'accepted', error: null }, true)
   }
 
-  /** The newest entries first. Throws RefusedError ClusterUnreachable when the destination does not answer. */
+  /** Returns the entries, newest first. Throws RefusedError ClusterUnreachable when the destination does not answer. */
   async read(): Promise<AuditEntry[]> {
     try {
       return await this.#trail.read()
