@@ -6,10 +6,10 @@ import { headline } from './view.ts'
 
 /** Commands that an operator cannot take back are confirmed at a terminal. Scripts have none and are not asked. */
 
-/** Asks the operator, who has read these lines. True if the command may be sent. */
+/** Shows these lines to the operator and asks for confirmation. Resolves to true if the command may be sent. */
 export type Confirm = (lines: readonly string[]) => Promise<boolean>
 
-/** What the command does now, in lines to read before it is confirmed. */
+/** Returns lines that tell the operator the current state and what the command will do. */
 export async function announcement(request: ClientRequest): Promise<string[]> {
   const sample = await takeSample(request)
   const mapping = sample.answered.find(({ directionMapping }) => directionMapping !== null)?.directionMapping

@@ -11,7 +11,7 @@ export const noShardKeys = 'none'
 
 const form = 'It must have the form db.collection=field:1, or db.collection=field:1,field:hashed'
 
-/** Collects the values of `--shardKey`, which may be repeated. `none` is an empty list and stands alone. */
+/** Collects the values of `--shardKey`, which may be repeated. `none` gives an empty list and excludes other values. */
 export function collectShardKey(text: string, before: ShardingEntry[] | undefined): ShardingEntry[] {
   if (text === noShardKeys || before?.length === 0) {
     if (before && !(text === noShardKeys && before.length === 0))

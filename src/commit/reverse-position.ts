@@ -18,7 +18,7 @@ export interface ReversePositionParts {
 /**
  * The start position of a reversed stream: a majority-committed oplog no-op on the destination. It is written and
  * stored before the verifier's last comparison, while user writes are still blocked. Every change that this comparison
- * does not cover therefore comes after it.
+ * does not cover therefore comes after the position.
  *
  * Every commit attempt takes a new position, because the destination's oplog may no longer reach back to an earlier
  * one. Once a commit is decided (`writesHeld` becomes false with the decision), users may have written. Their writes
@@ -32,12 +32,12 @@ export class ReversePosition {
 
   async take(): Promise<void> {
     const { destination, metadata, peers, context, coordination } = this.#parts
-    // An earlier release may have stored the existing position. Only the context shows whether writes were enabled
-    // after that.
+    // The stored position may come from an earlier release. Only `writesHeld` shows that users have not written since.
     if (await metadata.loadPosition('reverse')) {
       if (!(await peers.load()).context.writesHeld) return
     } else if (!(await peers.report({ type: 'reversal.noted' })).context.writesHeld) {
-      // The commit was aborted in the meantime. A position that is stored without this report could never be replaced.
+      // The commit was aborted in the meantime. If a position was stored now, it could not be replaced later, because
+      // `writesHeld` is false.
       throw new StoppedError()
     }
     await retry('storing the position from which a reversal would begin', context, () =>

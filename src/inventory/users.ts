@@ -43,12 +43,12 @@ function toItem({ user, db, roles, customData, mechanisms, authenticationRestric
   }
 }
 
-/** Lists whose order has no meaning. */
+/** Sorts a list whose order has no meaning, so that two lists can be compared. */
 export function inAnyOrder(values: unknown[] = []): unknown[] {
   return [...values].sort((one, other) => (canonical(one) < canonical(other) ? -1 : 1))
 }
 
-/** The server nests them once for each update. */
+/** Flattens the nested arrays in which the server returns the restrictions, and sorts them. */
 export function restrictionsOf(restrictions: unknown): unknown[] {
   return inAnyOrder(Array.isArray(restrictions) ? restrictions.flat(2) : [])
 }
