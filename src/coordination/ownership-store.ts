@@ -30,17 +30,18 @@ const timeoutMS = 5_000
  */
 export const historyMax = 1_000
 /**
- * The number of older history documents that each new claim deletes. It is above 1, so that a claim also deletes what
- * an owner left that died before it deleted any.
+ * The number of older history documents that each new claim deletes. It is above 1, because an owner may die before it
+ * deletes any. Later claims then delete them.
  */
 const forgottenAtOnce = 10
 const instancePrefix = 'instance:'
 
 /**
  * The authoritative ownership of the coordinator role and the partitions, in the metadata database; the liveness store
- * cannot change it. Every change of an owner is a compare-and-set on the claim's epoch and adds a document to
- * `ownershipHistory`, whose `_id` (claim and epoch) only one owner can have written. If an owner dies before it writes
- * its document, its successor writes it. The last `historyMax` documents of each claim are kept.
+ * cannot change it. A new owner takes a claim with a compare-and-set on the claim's epoch, and then adds a document to
+ * `ownershipHistory`. The `_id` of that document is the claim and the epoch, so an epoch cannot have two owners. If an
+ * owner dies before it writes its document, its successor writes it. The last `historyMax` documents of each claim are
+ * kept.
  */
 export class OwnershipStore {
   readonly #cluster: Cluster
@@ -56,8 +57,8 @@ export class OwnershipStore {
   }
 
   /**
-   * Reads the leases before the claims. An expired lease term stays expired, so a claim that is made between the two
-   * reads cannot turn an expired owner into a live one.
+   * Reads the leases before the claims. A claim may be made between the two reads. It does not make an expired owner
+   * live, because an expired lease term stays expired.
    */
   async read(): Promise<Ownership> {
     const leases = await this.#aggregate('leases', [{ $match: { _id: { $regex: `^${instancePrefix}` } } }])
@@ -119,8 +120,8 @@ export class OwnershipStore {
   }
 
   /**
-   * Gives claims back, each with the epoch in which it was claimed. Claims that this owner has lost, or has claimed
-   * again since, do not match, because a release that was considered lost may arrive later.
+   * Gives claims back, each with the epoch in which it was claimed. The write may arrive late, after its sender gave it
+   * up. It therefore does not match claims that this owner has lost, or has claimed again since.
    */
   async release(claims: Iterable<readonly [key: ClaimKey, epoch: number]>, owner: OwnerToken): Promise<void> {
     const updates = [...claims].map(([_id, epoch]) => ({ q: { _id, owner, epoch }, u: { $set: { owner: null } } }))
@@ -134,14 +135,14 @@ export class OwnershipStore {
    * delayed writes are rejected. Last it waits until all writes have ended. An eviction may be repeated, also by
    * several instances at the same time.
    * @returns false when the lease was renewed or another instance completed the eviction first
-   * @param confirmMS how long that instance may continue to assume that it holds its lease, ms; 0 where the expiry
-   * proves that it does not hold it
+   * @param confirmMS how long the evicted instance may still assume that it holds its lease, ms; 0 if the expired lease
+   * proves that the instance does not assume this
    */
   async evict(lease: LeaseView, confirmMS: number, pause: (milliseconds: number) => Promise<void>): Promise<boolean> {
     const name = OwnershipStore.leaseName(lease.id)
     let { epoch } = lease
     if (lease.drained <= epoch && !(await this.#isEvicted(name, epoch))) {
-      // Match the expiry that was observed unrenewed, so that a lease that is renewed in between does not match.
+      // The filter contains the expiry that was read, so a lease that was renewed since then does not match.
       const unrenewed = confirmMS === 0 ? { expiresAt: lease.expiresAt } : {}
       const evicted = { $set: { epoch: epoch + 1, buried: true, takesWork: false, atWork: false, expiresAt: givenUp } }
       if (!(await this.#update('leases', { _id: name, epoch, ...unrenewed }, evicted))) return false

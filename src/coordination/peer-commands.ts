@@ -25,7 +25,7 @@ export interface PeerCommandsParts extends Addressee {
    */
   perform: (given: GivenCommand, sender: string | null) => Promise<void>
   context: RetryContext
-  /** How long instances may take a command, and how long the sender waits for their answers, ms. */
+  /** Age up to which an instance may begin a command, and how long the sender waits for the answers, ms. */
   patienceMS?: number
 }
 

@@ -25,14 +25,14 @@ export type Pair =
   | { how: 'extra'; ours: null; theirs: Item }
   | { how: 'different'; ours: Item; theirs: Item }
 
-/** One kind of things that stay behind, such as users or zones. */
+/** One kind of items that tandem does not sync, such as users or zones. */
 export interface Kind {
   name: string
   /** What a user needs to read them, as text. */
   privilege: string
   /** Null if this server does not know the kind. Throws the server's error if the user may not read it. */
   read: (cluster: InventoryCluster) => Promise<Item[] | null>
-  /** The commands that make cluster1 as cluster0 is. */
+  /** Returns the commands that make the item on cluster1 equal to the item on cluster0. */
   commands: (pair: Pair) => Command[]
   /** Sorts items so that each comes after those on which it depends. */
   inOrder?: (items: readonly Item[]) => Item[]

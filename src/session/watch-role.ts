@@ -27,7 +27,8 @@ export async function watchRole(
     if (!isLeaseLost()) {
       if (coordination.leading) {
         const sync = await peers.load()
-        // The results of verification are about to be removed, because collections are converged again.
+        // In `replanning`, verification must not begin: its results are about to be removed, because collections are
+        // converged again.
         if (!sync.matches('replanning')) {
           // Users write on the destination from the decision on, so both clusters no longer have to be equal.
           return !sync.hasTag('decided') && !stopped.aborted
