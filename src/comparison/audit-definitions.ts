@@ -68,8 +68,8 @@ export function isCapped({ options }: Listed): boolean {
 }
 
 /**
- * Lists the options that differ, in any order. Values are compared byte for byte, but `numericOptions` are compared by
- * value. An option that is not set has its default value.
+ * Lists the options that differ. The order of the options is ignored. Values are compared byte for byte, but
+ * `numericOptions` are compared as numbers. An option that is not set has its default value.
  */
 export function compareOptions(namespace: string, ours: Listed, theirs: Listed): Difference[] {
   const names = differingFields(ours.options, theirs.options, (name, a, b) => {

@@ -39,9 +39,9 @@ const instancePrefix = 'instance:'
 /**
  * The authoritative ownership of the coordinator role and the partitions, in the metadata database; the liveness store
  * cannot change it. A new owner takes a claim with a compare-and-set on the claim's epoch, and then adds a document to
- * `ownershipHistory`. The `_id` of that document is the claim and the epoch, so an epoch cannot have two owners. If an
- * owner dies before it writes its document, its successor writes it. The last `historyMax` documents of each claim are
- * kept.
+ * `ownershipHistory`. The `_id` of that document is the claim and the epoch, so it records only one owner of an epoch.
+ * If an owner dies before it writes its document, its successor writes it. The last `historyMax` documents of each
+ * claim are kept.
  */
 export class OwnershipStore {
   readonly #cluster: Cluster

@@ -23,8 +23,8 @@ export interface Identity {
 }
 
 /**
- * A text that is equal for all BSON encodings of an `_id` value. A replacement may change 1 to NumberLong(1) in the same
- * document.
+ * A text that is equal for all BSON encodings of an `_id` value. A replacement may change 1 to NumberLong(1) in the
+ * same document.
  */
 export type IdentityKey = string
 

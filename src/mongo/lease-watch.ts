@@ -1,7 +1,7 @@
 /** Duration of a lease in ms. Another process may take over a lease that was not renewed for this long. */
 export const leaseMS = 10_000
 
-/** The fields that identify a renewal. Every renewal changes `expiresAt`; every new term of the lease changes `epoch`. */
+/** The fields that identify a renewal. Each renewal changes `expiresAt`, and each new lease term changes `epoch`. */
 interface Renewal {
   epoch: number
   expiresAt: Date
