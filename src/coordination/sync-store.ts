@@ -67,7 +67,7 @@ export class SyncStore {
       const { value, context } = after
       const found = await stored.findAndUpdate(
         collection,
-        // A document of schema version 1 has no revision, so null matches it. If none is stored, the upsert inserts one.
+        // A document of schema version 1 has no revision, so null matches it. If none is stored, the upsert adds one.
         revision === null ? { ...id, revision: null } : { ...id, revision },
         { $set: { revision: (revision ?? 0) + 1, value, context } },
         revision === null,
