@@ -24,7 +24,7 @@ export interface SamplerOptions {
 /**
  * Takes a sample of the sync once a second for all listeners together, and none while there are no listeners, so a
  * closed dashboard costs nothing. It keeps the totals for ten minutes, so a dashboard that opens later shows the
- * samples taken for other listeners, with gaps where there were no listeners. `/metrics` serves longer periods.
+ * samples taken for other listeners, with gaps where there were no listeners. For longer periods, scrape `/metrics`.
  */
 export class Sampler {
   readonly #instance: Instance

@@ -43,10 +43,10 @@ export class CopyEnds {
   }
 
   /**
-   * Applies the recorded tombstones in turns, and then sets the state `copied`: later events are no longer recorded. No
-   * other writes may be in flight during a turn. Between two turns, events may be applied under the rules of a copy.
-   * The tombstones that they record need no reconciliation, because no insert of the copy is in flight any more. All
-   * tombstones of a capped collection are applied in one turn, because their order is part of its content.
+   * Applies the recorded tombstones of one turn. The last turn sets the state `copied`: later events are no longer
+   * recorded. No other writes may be in flight during a turn. Between two turns, events may be applied as in the state
+   * `copying`. The tombstones that they record need no reconciliation, because no insert of the copy is in flight any
+   * more. All tombstones of a capped collection are applied in one turn, because their order is part of its content.
    * @param from the tombstone at which the last turn ended; null for the first turn
    * @returns the tombstone after which the next turn continues; null when the state is `copied`
    */

@@ -22,9 +22,7 @@ export interface EvictionsParts {
  */
 export class Evictions {
   readonly #parts: EvictionsParts
-  /**
-   * mongosyncIDs of the instances that are being evicted. Their epochs are left out, because an eviction raises them.
-   */
+  /** mongosyncIDs of the instances that are being evicted. An epoch is no part of the key: an eviction raises it. */
   readonly #underWay = new Set<string>()
 
   constructor(parts: EvictionsParts) {

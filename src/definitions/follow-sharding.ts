@@ -74,7 +74,7 @@ export class SourcePlacements {
 
   /**
    * Returns the collections that movePrimary may have cloned, by UUID, each with its namespace. movePrimary does not
-   * clone sharded collections. Since 8.0 it does not clone the unsharded ones that moveCollection has moved either
+   * clone sharded collections. Since 8.0, it also does not clone unsharded collections that moveCollection has moved
    * (SERVER-83925), but converging one of these is harmless.
    */
   async findClones(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<Map<string, string>> {

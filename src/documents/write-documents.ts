@@ -65,7 +65,7 @@ export async function writeStatements(
 
 /**
  * Sends the statements [from, to) in one command. A batch is halved and sent again when it is too large for the
- * destination's cache (388), when its reply would be too large, or when it exceeds the time limit, which large,
+ * destination's cache (error 388), when its reply would be too large, or when it exceeds the time limit, which large,
  * uncached documents can do. A single statement that fails is returned or thrown.
  */
 async function send(
@@ -136,6 +136,6 @@ interface WriteError {
 
 const tooLarge = new Set<number>([
   code.transactionTooLargeForCache,
-  code.objectTooLarge, // the reply to a batch of failures
+  code.objectTooLarge, // the error of a reply that is too large because many statements failed
   17280,
 ])

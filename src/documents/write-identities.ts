@@ -87,7 +87,7 @@ export class DocumentWriter {
     const reinserted: Buffer[] = []
     for (const document of documents) {
       const idElement = idElementOf(document)
-      // Under a collation, the document may exist with another spelling, which a comparison by bytes misses.
+      // Under a collation, the document may exist with another spelling of its `_id`. A comparison by bytes misses it.
       const statements = isCollated(entry.wanted.options) ? null : keyedUpsert(idElement, document, key)
       if (!statements) {
         removals.push(deleteStatement(idElement, true))

@@ -30,7 +30,7 @@ export interface CatalogueEntry {
   converging: boolean
   /**
    * The start time of the collection's last convergence, which reads its documents at this time or later; null if there
-   * was none. A source event up to this time cannot have brought documents that are still missing.
+   * was none. The convergence therefore reads every document that a source event up to this time inserted.
    */
   convergedFrom: ClusterTime | null
   wanted: CollectionDefinition

@@ -4,6 +4,6 @@ export const notLost = {
   progress: 'Everything that was copied and applied so far is kept.',
   /** The sync has to start over. */
   source: 'No data is lost, because the source has all of it.',
-  /** At start nothing exists yet, and later everything is kept. */
+  /** For errors that may occur at start, when nothing is copied yet, or later, when everything copied is kept. */
   atStartOrLater: 'Nothing is lost.',
 } as const

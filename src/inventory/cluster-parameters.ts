@@ -22,7 +22,8 @@ async function readParameters(cluster: InventoryCluster): Promise<Item[] | null>
 }
 
 function commands({ how, ours }: Pair): Command[] {
-  // A release of cluster0 that does not know the parameter uses what the other one has by default.
+  // The release of cluster0 does not know the parameter. It is assumed to behave as the default of cluster1 does, so
+  // there is no command.
   if (how === 'extra') return []
   const text = `db.adminCommand({ setClusterParameter: ${shellValue({ [ours.name]: ours.value })} })`
   return [how === 'missing' ? { text, review: 'the release of the other cluster does not know it' } : { text }]

@@ -5,8 +5,8 @@ const { EJSON } = BSON
 /** Values as text of a mongosh script. */
 
 /**
- * JSON is JavaScript, except that a value of another type is an object with a name like `$date`. Such a value is parsed
- * by the `EJSON` of mongosh.
+ * Returns a JavaScript expression for the value: JSON, if JSON can express it. A value with other BSON types (`$date`,
+ * for instance) becomes extended JSON, which `EJSON.parse` of mongosh parses.
  */
 export function shellValue(value: unknown): string {
   const relaxed = EJSON.stringify(value, { relaxed: true })
@@ -22,7 +22,7 @@ export function shellDatabase(name: string): string {
   return `db.getSiblingDB(${shellText(name)})`
 }
 
-/** JSON leaves characters as they are that would end a line, reach the terminal or change the direction of text. */
+/** Escapes characters that JSON does not escape and that end a line, control a terminal or change text direction. */
 function escaped(json: string): string {
   return json.replace(
     /[\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
@@ -30,7 +30,7 @@ function escaped(json: string): string {
   )
 }
 
-/** Equal for values that mean the same: the order of fields does not count. */
+/** Returns the same text for values that differ only in the order of fields or in the types int, long and double. */
 export function canonical(value: unknown): string {
   return JSON.stringify(sortedFields(JSON.parse(EJSON.stringify(value, { relaxed: true }))))
 }

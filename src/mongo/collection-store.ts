@@ -51,7 +51,7 @@ export class CollectionStore {
       sourceName: document['name'] as string,
       destinationUUID: document['destinationUUID'] ? fromUuid(document['destinationUUID'] as Binary) : null,
       state: document['state'] as CatalogueEntry['state'],
-      // Version 1 has no such field: its collections were created empty.
+      // Schema version 1 has no such field: its collections were created empty.
       converging: document['converging'] === true,
       convergedFrom: convergedFromOf(document),
       wanted: {
@@ -109,8 +109,8 @@ export class CollectionStore {
   }
 
   /**
-   * Stores that these collections are to be converged, or copied, from the beginning. From then on, no former owner of a
-   * partition can end their copy.
+   * Stores that these collections are to be converged, or copied, from the beginning. From then on, no former owner of
+   * a partition can end their copy.
    * @param epochs all partitions with the epochs of their current ownership
    */
   async converge(entries: CatalogueEntry[], epochs: ReadonlyMap<number, number>): Promise<void> {
@@ -237,7 +237,7 @@ export class CollectionStore {
     const bytes = completed.length > 0 ? await this.#others.segments.bytesOf(completed) : new Map<string, number>()
     const totals = new Map(completed.map((uuid) => [uuid, bytes.get(uuid) ?? 0]))
     if (completed.length > 0) {
-      // Any instance may store this, so `state` and `endedPartitions` guard this write, and not the coordinator's term. A
+      // Any instance may store this, so `state` and `endedPartitions` guard this write, not the coordinator's term. A
       // convergence empties `endedPartitions` and raises the partitions' epochs. A delayed write of the former copy
       // therefore matches nothing until the owners of all partitions have ended the new copy.
       await this.#stored.update(
@@ -247,7 +247,7 @@ export class CollectionStore {
           u: { $set: { state: 'copied', totalCopied } },
         })),
       )
-      // The start time of the copy guards the removal in the same way. It was read together with `endedPartitions`.
+      // `convergedFrom` guards the removal in the same way. It was read together with `endedPartitions`.
       const copies = completed.map((uuid) => ({ uuid, convergedFrom: convergedFromOf(found.get(uuid)) }))
       await this.#others.tombstones.remove(copies)
     }
@@ -275,7 +275,7 @@ export class CollectionStore {
   }
 }
 
-/** Null for a document that an earlier release stored without this field. The first copy of a collection has none either. */
+/** Null if an earlier release stored the document without this field, or if the collection was never converged. */
 function convergedFromOf(stored: Document | undefined): ClusterTime | null {
   return stored?.['convergedFrom'] ? fromTimestamp(stored['convergedFrom'] as Timestamp) : null
 }

@@ -6,8 +6,8 @@ import { isTransient } from './errors.ts'
 import { routersOf, stayAtOneRouter } from './same-server.ts'
 
 /**
- * Longer than any write with a time limit runs. A write without a limit may safely run longer, because it names its
- * target by UUID and is idempotent.
+ * Every write that has a time limit ends within this time. A write without a limit may safely run longer, because it
+ * names its target by UUID and is idempotent.
  */
 const drainLimitMS = 28_000
 /** The `type` that `$currentOp` returns for a session that has an open transaction and runs no command. */

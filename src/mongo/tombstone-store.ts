@@ -42,7 +42,7 @@ export class TombstoneStore {
       'tombstones',
       tombstones.map(({ idElement, order, reorder }) => {
         const position = { order: Long.fromNumber(order) }
-        // The `_id` value is also stored in a field of its own, because the server hashes it to determine the partition.
+        // The `_id` value is also stored in a field of its own: the server hashes it to determine the partition.
         const known = { collection, id: new RawValue(idOf(idElement)) }
         return {
           q: { _id: tombstoneID(uuid, idElement) },
@@ -102,8 +102,8 @@ export class TombstoneStore {
 
   /**
    * Removes the tombstones of these collections that belong to the copy with this start time or to an earlier one. No
-   * later copy has begun when this is called. If the removal is delivered after one has begun, it does not match the
-   * tombstones of that copy: without them, a copy insert would bring back a document that was deleted on the source.
+   * later copy has begun when this is called. A removal that arrives after a later copy has begun does not match the
+   * tombstones of that copy. Without them, a copy insert would bring back a document that was deleted on the source.
    */
   async remove(copies: readonly Pick<CatalogueEntry, 'uuid' | 'convergedFrom'>[]): Promise<void> {
     const uuidsOf = new Map<ClusterTime | null, string[]>()

@@ -241,7 +241,7 @@ export class Replication {
     return first
   }
 
-  /** Creates both workers without starting them. */
+  /** Creates the workers for events and for the copy without starting them. */
   prepare(): void {
     const { source, destination, metadata, record, context, coordination, selection } = this.#parts
     const nextOrder = this.#nextOrder
@@ -294,8 +294,8 @@ export class Replication {
    * those of the former owner.
    */
   async #reloadClaimed(): Promise<void> {
-    // One check after the claim is enough: a coordinator that enables writes first takes all partitions, so changes may
-    // be applied as long as this instance owns these partitions.
+    // One check after the claim is enough. A coordinator takes all partitions before it enables writes on the
+    // destination, so this instance may apply changes as long as it owns these partitions.
     await this.#parts.untilApplicable()
     await this.#shared.reload()
     if (this.#parts.coordination.isAlone) return
@@ -328,7 +328,7 @@ export class Replication {
     return this.#eventsEnded.promise
   }
 
-  /** Counts in the stored segments how much this instance has copied. */
+  /** Loads from the stored segments how many bytes of each collection this instance has copied. */
   countCopied(): Promise<void> {
     return this.#shared.countCopied()
   }

@@ -19,7 +19,7 @@ export interface Recheck {
    * `safeBatch`).
    */
   newestBatch: Record<Side, number>
-  /** Number of the scanned range that contains it, while only the scan has named it; 0 otherwise (see `safeRange`). */
+  /** Number of the range whose scan found it different; 0 if none did, or if a stream has an event (`safeRange`). */
   range: number
   /** True when the stored entry suffices: after a crash, the document is still compared before any verdict. */
   stored: boolean
@@ -27,16 +27,16 @@ export interface Recheck {
   mustStore: boolean
   /** Number of attempts since its last change that did not find it equal. */
   attempts: number
-  /** Milliseconds of `performance.now()`. */
+  /** The earliest time of the next comparison, in milliseconds of `performance.now()`. */
   notBefore: number
 }
 
 /** Above this many open rechecks, reading the streams and scanning pause until some are resolved. */
 const outstandingMax = 60_000
-/** Milliseconds before a different document is compared again. The delay doubles each time. */
+/** Half the first delay (ms) before a different document is compared again. The delay doubles each time. */
 const backOffMS = 100
 const longestBackOffMS = 5_000
-/** After this many attempts (about 6 s with the back-off), a recheck that stays different moves to the store. */
+/** After this many attempts (about 3 s with the back-off), a recheck that stays different moves to the store. */
 const attemptsInMemory = 5
 
 /** Entries removed from the store with one call, which takes the destination tens of milliseconds. */
@@ -51,8 +51,8 @@ const sides = ['source', 'destination'] as const
  *
  * - Assume that a document changed on one side after it was last compared equal, and that `newest` is the last batch of
  *   that side's stream that named it. The stored position is before `newest`, so a restart reads `newest` again and
- *   creates the recheck again. The events of earlier batches are not needed: a comparison reads the current document,
- *   not the event, and the changed side is the same.
+ *   creates the recheck again. The events of earlier batches are not needed: they are of the same side, and a
+ *   comparison reads the current document, not the event.
  * - Therefore a frequently changed document does not hold the position back: each change lets the position advance to
  *   the batch before it.
  * - A document that a scan found different is in no stream. Its range is not stored as done until the document is
@@ -234,7 +234,7 @@ export class Rechecks {
     this.#equalInStore(key)
   }
 
-  /** A waiting recheck may rely on the stored entry, so the entry is removed only when both are resolved. */
+  /** A stored entry is not removed while a recheck of its document waits, because the recheck may rely on it. */
   #equalInStore(key: string): void {
     if (!this.#waiting.has(key)) this.#store.equal(key)
   }
