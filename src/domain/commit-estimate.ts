@@ -21,7 +21,7 @@ export interface CommitFigures {
   roundTripMS: number
 }
 
-/** Seconds that every commit takes in addition to its waits: it stores about twelve steps. Measured on an idle machine. */
+/** Seconds that every commit takes besides its waits: it stores about twelve steps. Measured on an idle machine. */
 const fixedSeconds = 0.6
 /** Number of sequential round trips in a commit, derived from a measurement with round trips of 50 ms. */
 const roundTrips = 50

@@ -17,7 +17,7 @@ export interface CommitRefusal {
   passesSoon: boolean
 }
 
-/** The warning that `progress` shows while an aborted commit is being undone. A coordinator that fails to undo it retries. */
+/** The warning in `progress` while an aborted commit is being undone. A coordinator that fails to undo it retries. */
 export const undoing = 'the last commit was aborted, and its changes are still being undone'
 const untilReady = 'wait until progress shows canCommit true'
 
