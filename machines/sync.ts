@@ -80,7 +80,7 @@ export const syncMachine = setup({
       context.request?.dryRun !== true,
     /** An abort names its commit by the number of aborts before it. */
     isThisCommit: ({ context, event }) => event.type === 'commit.aborted' && event.abortsBefore === context.aborts,
-    /** While an aborted commit is undone, one next commit may be requested. */
+    /** While an aborted commit is being undone, one new commit may be requested. */
     isFirstRequest: ({ context, event }) => isCurrentRequest(context, event) && context.request === null,
     isCurrentRequest: ({ context, event }) => isCurrentRequest(context, event),
     /**

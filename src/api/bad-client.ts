@@ -24,7 +24,7 @@ export function answerBadClients(server: Server): void {
   server.on('request', (request, response) => latest.set(request.socket, { request, response }))
   server.on('clientError', (error: ClientError, socket: Socket) => {
     const known = latest.get(socket)
-    // True if the error is in the body of a known request whose answer is not complete.
+    // True if the latest request, or the answer to it, is not complete.
     const isOpen = known !== undefined && !(known.request.complete && known.response.writableEnded)
     if (error.code === 'ECONNRESET' || !socket.writable || (isOpen && known.response.headersSent)) {
       socket.destroy()
@@ -45,8 +45,8 @@ export function answerBadClients(server: Server): void {
 }
 
 /**
- * The method of the invalid message, which is the last one that begins in the packet; undefined if it began in an
- * earlier packet.
+ * Returns the method of the invalid request. It is the last request that begins in the packet. Returns undefined if the
+ * request began in an earlier packet.
  */
 function methodOf({ rawPacket, bytesParsed }: ClientError): string | undefined {
   if (!rawPacket) return undefined

@@ -8,7 +8,7 @@ import type { Sampler } from './sampler.ts'
 
 /** `GET /api/v1/events`: the state of the sync as server-sent events. */
 
-/** Maximum number of unread bytes for one client. All clients share the same buffers. */
+/** Maximum number of unread bytes for one client. The memory holds each sample once for all clients. */
 const unreadBytesMax = 256 * 1024
 /** Milliseconds after which an EventSource reconnects by itself. */
 const retryMS = 1_000

@@ -26,7 +26,7 @@ export interface WaitRequest {
 
 export interface WaitOutput {
   out: (line: string) => void
-  /** Prints why an address has no progress. */
+  /** Prints why an instance did not answer. */
   err: (line: string) => void
   /** Prints the state while waiting; on a terminal each line replaces the one before. */
   report: (line: string) => void

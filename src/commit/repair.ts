@@ -32,7 +32,7 @@ export const repairedMax = 1_000_000
 export interface Repaired {
   /** Number of documents that were reconciled. */
   documents: number
-  /** The collections that a repair cannot make equal, and which must be converged, by UUID on the source. */
+  /** The collections that must be converged, because they were not repaired: source UUID to namespace. */
   unrepaired: Map<string, string>
 }
 

@@ -80,9 +80,10 @@ export class Barriers {
   }
 
   /**
-   * The first barrier that is not done. A partition that waits at a later barrier counts as having reached this one. It
-   * may have passed this barrier while it was done, before another partition reported more changes. The partition's
-   * stored position does not show this: it stays before this barrier while the partition waits within the same batch.
+   * The first barrier that is not done. A partition that waits at a later barrier counts as having reached this one.
+   * The partition may have passed this barrier while the barrier was done, before another partition reported more
+   * changes. The partition's stored position does not show this: it stays before this barrier while the partition waits
+   * within the same batch.
    */
   async next(): Promise<Barrier | null> {
     const [found] = await this.#stored.find('barriers', { done: false }, { sort: { _id: 1 }, limit: 1 })
@@ -96,7 +97,7 @@ export class Barriers {
     }
   }
 
-  /** Marks the barrier as done. If more changes were recorded since it was read, `next` returns it again instead. */
+  /** Marks the barrier as done, unless more changes were recorded since it was read. Then `next` returns it again. */
   async done({ time, touched }: Barrier, observed: readonly ObservedDatabase[]): Promise<void> {
     const covered = toStored(touched)
     const u = { $set: { done: true, covered, seen: observed.map(toStoredRead) } }

@@ -19,7 +19,7 @@ export interface PartitionClaimsParts {
    * owner.
    */
   closeWrites: () => Promise<void>
-  /** Called when a round has given partitions back. */
+  /** Called when `share` has given partitions back. */
   onGivenBack: () => void
 }
 
@@ -33,7 +33,7 @@ export class PartitionClaims {
   #wanted = new Set<number>()
   #takesWork = false
   #yields = false
-  /** Increases when partitions are given back, because a read that began earlier still shows them as owned. */
+  /** Counts the calls of `release`, because a read that began earlier still shows the partitions as owned. */
   #releases = 0
 
   constructor(parts: PartitionClaimsParts) {
@@ -55,7 +55,7 @@ export class PartitionClaims {
     return this.#takesWork
   }
 
-  /** Number of times that partitions were given back. Read it before reading the ownership that `share` receives. */
+  /** Number of times that `release` gave partitions back. Read it before the ownership that `share` receives. */
   get releases(): number {
     return this.#releases
   }
@@ -93,7 +93,7 @@ export class PartitionClaims {
   }
 
   /**
-   * Claims the free partitions that are assigned to this instance.
+   * Claims the free partitions that are assigned to this instance. After `yield`, gives all owned partitions back.
    * @param token this instance's owner token when the ownership was read
    * @param releases value of `releases` when the ownership was read
    */

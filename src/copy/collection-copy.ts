@@ -28,7 +28,7 @@ const claimAttempts = 2
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress' | 'progressed'> {
   catalogue: Catalogue
   coordination: Coordination
-  /** Loads the bytes that this instance has copied from the stored progress. */
+  /** Reads from the stored progress how many bytes this instance has copied. */
   countCopied: () => Promise<void>
   /** The number of partitions of the sync. A collection is copied when each of them has ended its copy. */
   partitionCount: number
@@ -59,8 +59,8 @@ export class CollectionCopy {
   #rest = new AbortController()
   #endFailure: unknown = null
   /**
-   * The coordinator term in which this instance has made the segments claimable that a predecessor planned but did not
-   * make claimable.
+   * The coordinator term in which this instance last ran `#openPlanned`, which makes segments claimable that an earlier
+   * coordinator planned.
    */
   #openedInTerm: number | null = null
 
@@ -219,7 +219,7 @@ export class CollectionCopy {
     while (this.#endAgain) {
       this.#endAgain = false
       const began = performance.now()
-      await this.#endCopies().catch(() => {}) // the next call, which is awaited, throws again
+      await this.#endCopies().catch(() => {}) // `endCopies` reads again later, and throws if the error persists
       // A read costs more when more segments are unfinished, and the end of one collection is not urgent.
       const rest = Math.min(restMaxMS, (performance.now() - began) * restFactor)
       await sleep(rest, undefined, { signal: this.#rest.signal }).catch(() => {})
@@ -295,7 +295,7 @@ export class CollectionCopy {
     await metadata.segments.plan(segments)
     const known = bySize.filter((entry) => this.#isKnown(entry))
     for (const entry of known) entry.planned = true
-    // Definitions are followed concurrently, so a collection may have been dropped or renamed in the meantime.
+    // Definition changes are applied concurrently, so a collection may have been dropped or renamed in the meantime.
     const saved = new Set(await metadata.collections.savePlanned(known))
     // The collections that were not saved are planned again if they still exist, perhaps by a later coordinator, which
     // first removes the segments stored here.

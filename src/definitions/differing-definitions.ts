@@ -30,8 +30,8 @@ export interface Differing {
 }
 
 /**
- * Compares the catalogs of both clusters in memory with the definitions followed so far. The result says which
- * databases DefinitionReconciler must read. Nothing is changed here, so a false difference only costs time.
+ * Compares the catalogs of both clusters in memory with the sync's catalogue. The result says which databases
+ * DefinitionReconciler must read. Nothing is changed here, so a false difference only costs time.
  * @param read the catalogs if they were just read; otherwise they are read now
  */
 export async function findDiffering(parts: DifferingParts, read?: BothCatalogs): Promise<Differing> {

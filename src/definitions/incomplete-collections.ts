@@ -42,8 +42,8 @@ export interface IncompleteCollectionsParts {
  * reads everything that was written without events.
  *
  * The event of a reshardCollection follows the switch (releases later than 7.0 write it before), so document events of
- * the new collection may come first. They request its convergence too (`EventApplication`), and it is not requested a
- * second time.
+ * the new collection may come first. They request its convergence too (`EventApplication`). In that case the event of
+ * the reshardCollection does not request it again.
  *
  * The opposite, a rename out of the selection, needs no documents: the source then has no selected collection with this
  * UUID, so the reconciliation of definitions drops the destination's collection, as after a drop.

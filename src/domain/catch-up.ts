@@ -2,10 +2,10 @@
 export const idleLagSeconds = 1
 
 /**
- * Seconds until change event application has caught up. Null if it is not behind, and if the lag does not become
- * smaller.
+ * Seconds until change event application has caught up. Null if it is not behind, if the lag does not become smaller,
+ * and if the lag or the rate is unknown.
  * @param lagSeconds null while the lag is unknown
- * @param appliedPerSecond seconds of the source's time that are applied per second; null before it is known
+ * @param appliedPerSecond how many seconds of source changes are applied per second; null before it is known
  */
 export function estimateCatchUp(lagSeconds: number | null, appliedPerSecond: number | null): number | null {
   if (lagSeconds === null || appliedPerSecond === null) return null

@@ -5,7 +5,7 @@ import type { CommitEstimate, CommitWait } from './commit-request.ts'
 export interface CommitFigures {
   /** Lag of change event application in seconds; null once every event is applied. */
   lagSeconds: number | null
-  /** Seconds of the source's time applied per second, measured recently; null before it is known. */
+  /** How many seconds of source changes are applied per second, measured recently; null before it is known. */
   appliedPerSecond: number | null
   /** Documents that are still to be compared, and how many are compared per second. */
   verification: { open: number; perSecond: number } | null
@@ -21,7 +21,7 @@ export interface CommitFigures {
   roundTripMS: number
 }
 
-/** Seconds that every commit takes in addition to its waits: about twelve stored steps, on an idle machine. */
+/** Seconds that every commit takes besides its waits: it stores about twelve steps. Measured on an idle machine. */
 const fixedSeconds = 0.6
 /** Number of sequential round trips in a commit, derived from a measurement with round trips of 50 ms. */
 const roundTrips = 50
@@ -45,7 +45,7 @@ export function estimateCommit(figures: CommitFigures): CommitEstimate {
       Math.max(0, (lagSeconds ?? 0) - idleLagSeconds) / Math.max(appliedPerSecond ?? assumedAppliedPerSecond, 0.1),
     ],
     ['documents to be compared', verification ? verification.open / Math.max(verification.perSecond, 1) : 0],
-    // A commit is refused until they are built, so this is always listed.
+    // A commit is refused until all indexes are built, so this wait is listed even if its estimate is short.
     ['indexes to be built', figures.indexEntries === 0 ? 0 : Math.max(1, figures.indexEntries / indexEntriesPerSecond)],
     ['definitions to be compared', figures.collections / collectionsPerSecond],
     ['unique indexes to be converted', figures.uniqueIndexes / uniqueIndexesPerSecond],

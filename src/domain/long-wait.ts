@@ -1,7 +1,8 @@
 /**
  * Waits repeatedly for the next change until a long promise ends, which may be pending for days. Each `Promise.race`
- * adds a reaction to its promises that stays until they end: 664 bytes on Node 20. A race with the long
- * promise four times a second would cost hundreds of megabytes. LongWait attaches to the long promise once.
+ * adds a reaction to each of its promises. On Node 20, a reaction takes 664 bytes, and it stays until the promise ends.
+ * A race with the long promise four times a second would cost hundreds of megabytes. LongWait attaches to the long
+ * promise once.
  */
 export class LongWait {
   #over = false

@@ -4,9 +4,9 @@ import { Durations } from './durations.ts'
 export const operations = ['copyRead', 'copyWrite', 'applyRead', 'applyWrite', 'sourcePing', 'destinationPing'] as const
 export type Operation = (typeof operations)[number]
 
-/** The batches of changes that wait in a lane or are being written. */
+/** The changed documents that wait in a lane or are being written. */
 export interface LaneDepths {
-  /** Documents of each lane. */
+  /** The number of these documents in each lane. */
   readonly depths: readonly number[]
 }
 

@@ -8,10 +8,11 @@ export function patternCondition({ pattern, options }: NamespacePattern): Docume
 }
 
 /**
- * The query condition that a name matches an exclusion pattern. `$gt: ''` looks redundant because no name is empty, but the
- * server (6.0.27) needs it. Without it, the server pushes the negated condition down to its oplog scan. There,
- * `create`, `drop` and `dropDatabase` entries lack fields, which the server treats as empty texts, so events of
- * selected namespaces are lost if the pattern matches the empty text. A condition with `$gt: ''` is not pushed down.
+ * The query condition that a name matches an exclusion pattern. `$gt: ''` looks redundant because no name is empty, but
+ * the server (6.0.27) needs it. Without it, the server pushes the negated condition down to its oplog scan. There,
+ * `create`, `drop` and `dropDatabase` entries lack fields, and the server treats a missing field as an empty string. If
+ * the pattern matches the empty string, events of selected namespaces are lost. A condition with `$gt: ''` is not
+ * pushed down.
  */
 function excludedCondition(pattern: NamespacePattern): Document {
   return { ...patternCondition(pattern), $gt: '' }
@@ -20,7 +21,8 @@ function excludedCondition(pattern: NamespacePattern): Document {
 /**
  * The change events that the filters keep: events of documents and definitions of namespaces that were selected by
  * their name at that time, renames from and to such names, and drops of databases. Null if there are no filters. The
- * conditions use plain matching, which the server pushes down to its oplog scan, except for exclusion patterns.
+ * conditions use query operators without `$expr`. The server pushes them down to its oplog scan, except for exclusion
+ * patterns.
  */
 export function eventCondition(filters: NamespaceFilters): Document | null {
   if (!isFiltered(filters)) return null
@@ -34,8 +36,8 @@ export function eventCondition(filters: NamespaceFilters): Document | null {
 }
 
 /**
- * The condition that an exclusion pattern excludes a collection name. The pattern does not apply to the server's temporary
- * names.
+ * The condition that an exclusion pattern excludes a collection name. The pattern does not apply to the server's
+ * temporary names.
  */
 function excludedCollection(pattern: NamespacePattern): Document {
   return { ...excludedCondition(pattern), $not: { $regex: temporaryNames } }

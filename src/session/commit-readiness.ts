@@ -17,13 +17,13 @@ export interface CommitRefusal {
   passesSoon: boolean
 }
 
-/** Warning in progress while an aborted commit is being undone. A coordinator that fails to undo it retries. */
+/** The warning in `progress` while an aborted commit is being undone. A coordinator that fails to undo it retries. */
 export const undoing = 'the last commit was aborted, and its changes are still being undone'
 const untilReady = 'wait until progress shows canCommit true'
 
 /**
- * Why an instance that has copied and verified everything once refuses a commit; null when the commit can begin now.
- * Both `canCommit` and the command use this.
+ * Returns why an instance refuses a commit; null when the commit can begin now. The instance has already copied and
+ * verified everything once. Both `canCommit` and the command use this.
  */
 export function refusalOfCommit({ session, lagTimeSeconds }: ReadinessSources): CommitRefusal | null {
   if (session.peers.sync.matches('undoing')) return { reason: `${undoing}; ${untilReady}`, passesSoon: false }
@@ -61,7 +61,7 @@ export function refusalOfCommit({ session, lagTimeSeconds }: ReadinessSources): 
   return null
 }
 
-/** How long a commit waits for a refusal that disappears by itself, and how often it checks, ms. */
+/** Milliseconds that a commit waits until a refusal with `passesSoon` disappears, and the interval of its checks. */
 const readinessPatienceMS = 3_000
 const readinessPollMS = 20
 
