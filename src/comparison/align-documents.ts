@@ -90,7 +90,7 @@ class Alignment {
     else if (!(this.#options.collated && (await this.#seek(b)))) await this.#search()
   }
 
-  /** Several shards can have a document with this `_id`, and their order may differ, so all of them are compared together. */
+  /** Several shards can have a document with this `_id`, in any order, so these documents are compared together. */
   async #takeRuns(key: string): Promise<void> {
     const ours = await run(this.#left, key)
     const theirs = await run(this.#right, key)

@@ -102,12 +102,12 @@ export class WorkFigures {
     return this.#pace.perSecond
   }
 
-  /** `appliedPerSecond` over the last half minute, which varies less; null before the samples span about ten seconds. */
+  /** `appliedPerSecond` over the last half minute, which varies less; null until samples span about ten seconds. */
   get appliedPerSecondLately(): number | null {
     return this.#trend.perSecond
   }
 
-  /** Reads the positions of all partitions, for a coordinator that owns only some and for an instance that owns none. */
+  /** Reads the positions of all partitions, if this instance owns none or is a coordinator that does not own all. */
   async readOthers(): Promise<void> {
     const { coordination, metadata } = this.#parts
     if (coordination.ownsAll || !this.#parts.runs.isOpen) return
@@ -159,7 +159,7 @@ export class WorkFigures {
     return this.#parts.metadata.segments.bytesByInstance()
   }
 
-  /** Partitions that have not reached the next definition change, which waits for all. Known only to the coordinator. */
+  /** Partitions for which the next definition change waits. Only the coordinator knows them. */
   get barrierWaitsFor(): number[] {
     return this.#parts.runs.latest?.barrierWaitsFor ?? []
   }
