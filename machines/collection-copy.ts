@@ -47,7 +47,7 @@ const copySetup = setup({
   actors: {
     /**
      * Opens the replication that the copy and event application share, and keeps it open as long as the machine runs.
-     * Reports the limits now and whenever they change. Stopping this actor stops all work.
+     * Reports the limits when the replication is open and whenever they change. Stopping this actor stops all work.
      */
     replication: fromCallback<WorkerOrder>(placeholder('replication')),
     begin: fromPromise<void>(placeholder('begin')),
@@ -105,8 +105,8 @@ const endSegment = copySetup.enqueueActions(({ context, event, enqueue }) => {
 const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
 
 /**
- * This instance's share of the collection copy. It runs as long as the instance replicates. Each segment under way is a
- * child, which is started here, reports each acknowledged batch, and is awaited before the copy counts as drained.
+ * This instance's share of the collection copy. It runs as long as the instance replicates. A child actor copies each
+ * segment and reports each acknowledged batch. The machine is drained only when all children have ended.
  *
  * opening     The machine waits until this instance's previous replication has ended and the preparation of a commit is
  *             undone. A pause waits for neither.
@@ -117,7 +117,7 @@ const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
  *   claiming    A few segments are claimed. Segments under way continue.
  *   busy        As many segments are under way as the limits allow.
  *   emptying    Nothing is left to claim. The segments under way are copied to the end.
- * ending      Collections without open segments end their copy.
+ * ending      The instance ends the copy of each collection whose segments are all copied, by any instance.
  * waiting     Other instances copy the remaining segments.
  * finishing   Everything is copied. The last progress is stored.
  * completed   Nothing is left to do.

@@ -11,7 +11,8 @@ export interface SyncView {
   /** The innermost state as a path, such as `committing.verifying`. */
   state: string
   /**
-   * The collections are created, or are prepared to be converged again; after a reversal, the destination is prepared.
+   * False until the coordinator has created the collections, prepared them for a new convergence, or prepared the
+   * destination of a reversal.
    */
   initialised: boolean
   /** The number of convergences that were requested since the sync began. */
@@ -21,8 +22,8 @@ export interface SyncView {
   /** A commit is under way, and every instance has received it. */
   underWay: boolean
   /**
-   * The commit timestamp, up to which every instance applies changes, including an instance that joins late; null while
-   * there is none.
+   * The commit timestamp. Every instance applies changes up to it, including an instance that joins late. Null before
+   * it is taken, and in every state other than `committing`.
    */
   commitPoint: string | null
   dryRun: boolean

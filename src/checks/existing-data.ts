@@ -12,7 +12,7 @@ const sizesAtOnce = 16
 
 /**
  * Reports how `existingData: converge` would change each namespace of the destination, with the size of the collection
- * on both sides.
+ * on both sides. A view is reported only if it would be recreated or dropped.
  */
 export const checkExistingData: Check = async ({ configuration, source, destination, selection }) => {
   if (configuration.existingData !== 'converge') return []

@@ -115,14 +115,17 @@ export function view(history: readonly Sample[], width: number): string[] {
   ]
 }
 
-/** The largest number that an instance reports: an instance that has ended its own share reports fewer. */
+/**
+ * The number of collections that are converging. Instances that have finished their own share report fewer, so the
+ * largest reported number is shown.
+ */
 function convergingOf(rows: Sample['rows'], answered: Sample['answered']): string[] {
   const all = [...rows.map(({ progress }) => progress), ...answered]
   const most = Math.max(0, ...all.map(({ convergingCollections = 0 }) => convergingCollections))
   return most === 0 ? [] : [`${most.toLocaleString('en')} ${most === 1 ? 'collection' : 'collections'} converging`]
 }
 
-/** Verification of the first instance that reports one; all others report the same. */
+/** The verification progress that the first instance reports. All other instances report the same. */
 function verificationLines(all: readonly Progress[]): string[] {
   const found = all.find(({ verification }) => verification && verification.source.phase !== 'not started')
   if (!found?.verification) return []

@@ -33,8 +33,8 @@ const windowBytesMax = 8 * 1024 * 1024
  *   else, within a window          the first identity that both sides share; documents before it have no partner
  *   else                           the left cluster is queried for the next `_id`s of the right stream
  *
- * Under a collation, two different encodings can be one `_id` and only the server knows which, so the server is
- * queried at once.
+ * Under a collation, two `_id`s with different bytes can be equal, and only the server knows which are, so the server
+ * is queried at once.
  */
 export async function alignDocuments(
   left: DocumentStream,
@@ -90,7 +90,7 @@ class Alignment {
     else if (!(this.#options.collated && (await this.#seek(b)))) await this.#search()
   }
 
-  /** Several shards can have this `_id`, in any order, so all documents with it are compared together. */
+  /** Several shards can have a document with this `_id`, in any order, so these documents are compared together. */
   async #takeRuns(key: string): Promise<void> {
     const ours = await run(this.#left, key)
     const theirs = await run(this.#right, key)

@@ -8,8 +8,8 @@ import type { InstanceHeartbeat, ObservedInstance } from './liveness.ts'
 const heartbeatVersion = 1
 
 /**
- * A heartbeat as both stores keep it. Progress is JSON text, because users choose some of its keys and databases treat
- * some keys specially.
+ * A heartbeat as MongoDB and Redis store it. Progress is JSON text, because users choose some of its keys and databases
+ * treat some keys specially.
  */
 export type StoredHeartbeat = Omit<InstanceHeartbeat, 'progress'> & { schemaVersion: number; progress: string }
 

@@ -114,13 +114,13 @@ function textOf(values: TypedValue[]): string {
   return values.map((value) => value.latin1Slice()).join('\0')
 }
 
-/** Returns null if the source collection was renamed or dropped in the meantime. It then needs no split. */
+/** Returns null if the error says that the source collection was renamed or dropped. Such a collection is not split. */
 function gone(error: unknown): CollectionSize | null {
   if (renamedTo(error) !== undefined) return null
   throw error
 }
 
-/** Repeats a move that has exceeded its time limit, and one that the shard refuses because it is finishing another. */
+/** Repeats a move that exceeds its time limit, or that a shard refuses because another chunk move is not finished. */
 async function whenFree(move: () => Promise<unknown>): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {

@@ -28,7 +28,8 @@ export interface DatabaseSnapshot {
 }
 
 /**
- * Reads a database's collections, and the indexes of those that are new or in `touched`.
+ * Reads a database's collections, and the indexes of those that are new, are in `touched`, or have another shard key
+ * than in the catalogue.
  * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read
  */
 export async function readDatabase(
@@ -59,8 +60,9 @@ export async function readDatabase(
 }
 
 /**
- * True for a collection that convertToCapped writes under a temporary name. Its documents have no events. The rename
- * that ends the command has one, and the collection is converged from then on (`IncompleteCollections`).
+ * True for a collection that convertToCapped writes under a temporary name. The inserts into it have no change events.
+ * The rename at the end of the command has an event. After that event the collection is converged
+ * (`IncompleteCollections`).
  */
 export function isUnfinishedConversion({ name, options }: ListedCollection): boolean {
   return isConversion(name) && isCapped(options) && isTruthy(fieldNamed(options, 'temp'))

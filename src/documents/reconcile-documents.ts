@@ -43,9 +43,9 @@ export interface ReconcileDependencies extends TombstoneRecorder {
  *
  * While a collection is being copied, the identity of a document is recorded as a tombstone before the document is
  * deleted. The copy may have read the document earlier and insert it later, so the identity is reconciled again when
- * the copy has ended. When an `_id` may exist on several shards, every identity is recorded: the copy may have read an
- * older version with other shard key values, and its later insert goes to another shard, where no unique index rejects
- * it.
+ * the copy has ended. When an `_id` may exist on several shards, every identity is recorded, not only deleted ones. The
+ * copy may have read an older version of the document with another shard key value. When the copy inserts that version
+ * later, it goes to another shard, and the `_id` index there does not reject it.
  */
 export async function reconcileDocuments(
   dependencies: ReconcileDependencies,
@@ -73,7 +73,10 @@ export async function reconcileDocuments(
   })
 }
 
-/** Applies documents in any order: deletes, documents from events and documents that must be read run in parallel. */
+/**
+ * Applies documents in any order. In parallel, it deletes documents, writes those that events contain, and reads and
+ * writes all others.
+ */
 async function inBulk(
   dependencies: ReconcileDependencies,
   entry: CatalogueEntry,
@@ -151,9 +154,10 @@ async function reconcileUnread(
 }
 
 /**
- * Applies changes of capped collections, whose order is part of the content, and of collated ones, where "abc" and
- * "ABC" may be the same `_id`. Works in small parts: deletes first, then documents in the order of their events. Even a
- * document with a delete event is read, because under a collation another spelling of its `_id` may still exist.
+ * Applies changes of capped collections, whose order is part of the content, and of collections with a collation, where
+ * "abc" and "ABC" may be the same `_id`. Works in small parts: deletes first, then documents in the order of their
+ * events. Even a document with a delete event is read, because under a collation another spelling of its `_id` may
+ * still exist.
  */
 async function inOrder(
   dependencies: ReconcileDependencies,
@@ -182,7 +186,7 @@ async function inOrder(
       ordered.push(document)
       documents.delete(key)
     }
-    // An insert would keep a document with the same _id and another shard key, which is on another shard.
+    // An insert would not replace an older version that another shard has under another shard key value.
     if (isKeyed(entry)) await dependencies.writer.upsert(entry, ordered)
     else await dependencies.writer.insert(entry, ordered)
   }

@@ -1,7 +1,7 @@
 /** Upper bounds of the buckets, ms. */
 export const boundsMS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000] as const
 
-/** The durations of an interval, under the names of mongosync's log. */
+/** Statistics of the durations that were added in one interval. The field names are those of mongosync's log. */
 export interface RecentDurations {
   averageDurationMs: number
   maximumDurationMs: number

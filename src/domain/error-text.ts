@@ -14,7 +14,7 @@ const commandsWithDocuments = new Set(['insert', 'update', 'findAndModify', 'cre
 
 /**
  * Returns, for example, `collMod on cluster1, app.things: FailedToParse (9): <text>`. If the error does not come from a
- * server, its name takes the place of the server's code.
+ * server, its name takes the place of the server's code. Generic names, such as `Error`, are omitted.
  */
 export function errorText(error: unknown): string {
   const { cluster, command, namespace } = circumstancesOf(error)

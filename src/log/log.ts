@@ -24,8 +24,9 @@ export interface OpenLog {
 
 /**
  * Writes JSON lines with mongosync's field names: `level` in lower case, `time` as RFC 3339, `mongosyncID`, `message`.
- * They never contain a document or the credentials of a connection string. Throws when the log file cannot be opened.
- * When a later write fails, its line is lost and tandem continues.
+ * They never contain a document or the credentials of a connection string. Without a log file, a terminal shows the
+ * lines in a readable form instead of JSON. Throws when the log file cannot be opened. When a later write fails, its
+ * line is lost and tandem continues.
  */
 export function createLog(options: LogOptions & { mongosyncID: string }, terminal: LogTerminal): OpenLog {
   const file = openFile(options)

@@ -17,8 +17,8 @@ export function predecessorsOf(lease: Document): string[] {
 }
 
 /**
- * Whether the holder was a process with the same mongosyncID that has certainly ended. Earlier versions stored its host
- * name instead of the process, which proves nothing.
+ * True if the lease's holder was a process with the mongosyncID `id` and that process has certainly ended. Earlier
+ * versions stored only the host name of the holder, which proves nothing.
  */
 export function hasHolderEnded(lease: Document, id: string): boolean {
   const process = lease['process'] as ProcessIdentity | null | undefined

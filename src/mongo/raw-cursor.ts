@@ -3,8 +3,8 @@ import type { Cluster } from './cluster.ts'
 import { stayAtOneRouter } from './same-server.ts'
 
 /**
- * A server-side cursor that returns raw batches. It has its own session, as getMore requires, and stays with the router
- * that opened it: other routers do not know the cursor.
+ * A server-side cursor that returns raw batches. It has its own session, because getMore must use the session that
+ * opened the cursor. It stays with the router that opened it: other routers do not know the cursor.
  */
 export class RawCursor {
   readonly #cluster: Cluster
@@ -91,7 +91,7 @@ export class RawCursor {
 
 export interface RawBatch {
   documents: Buffer[]
-  /** For change streams: a stream that resumes here continues right after this batch. */
+  /** For change streams: a stream that resumes after this token continues right after this batch. */
   resumeToken: { _data: string } | null
 }
 

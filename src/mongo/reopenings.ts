@@ -12,17 +12,17 @@ export interface ReopeningLimits {
 }
 
 /**
- * The sync fails when both limits are reached. The time equals the limit of `retry` for an unreachable cluster, because a
- * network that cuts every connection within seconds is no better than one that refuses connections. The count prevents
- * one very slow opening from exhausting the time.
+ * The sync fails when both limits are reached. The time equals the limit of `retry` for an unreachable cluster, because
+ * a network that cuts every connection within seconds is no better than one that refuses connections. The count
+ * prevents one very slow opening from exhausting the time.
  */
 const defaultLimits: ReopeningLimits = { openings: 20, withinMS: 30 * 60_000 }
 const firstDelayMS = 50
 const longestDelayMS = 2_000
 
 /**
- * Counts how often a change stream was reopened without progress. `retry` cannot count this: for `retry` each opening is
- * a success, even if the stream was lost a moment later.
+ * Counts how often a change stream was reopened without progress. `retry` cannot count this: for `retry` each opening
+ * is a success, even if the stream was lost a moment later.
  */
 export class Reopenings {
   readonly #context: RetryContext

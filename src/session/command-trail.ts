@@ -2,12 +2,13 @@ import { type AuditEntry, auditEntriesMax } from '../domain/audit-entry.ts'
 import { deferred } from '../domain/deferred.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 
-/** Interval at which a reversal and the beginning of a sync are noticed, ms. */
+/** Interval of the check whether entries have to be stored: a sync has begun or was reversed, ms. */
 const checkMS = 5_000
 /** Delay before entries that could not be stored are sent again, ms. Each failure doubles it, up to `checkMS`. */
 const firstDelayMS = 100
 /**
- * How long a command waits for its entry, ms. A destination that does not answer must not delay a pause or an abort.
+ * How long a command waits until its entry is stored, ms. A destination that does not answer must not delay a pause or
+ * an abort.
  */
 const receiptPatienceMS = 1_000
 
@@ -19,8 +20,8 @@ export class CommandTrail {
   readonly #place: { readonly audit: AuditStore | null }
   readonly #onTrouble: (error: unknown) => void
   /**
-   * Entries of this process, oldest first. They are kept because a reversal moves the stored ones while new commands
-   * arrive.
+   * Entries of this process, oldest first. They are kept because a reversal copies the stored entries to the other
+   * cluster and may miss those that are stored meanwhile. All kept entries are therefore stored again there.
    */
   #kept: AuditEntry[] = []
   #unsaved: AuditEntry[] = []
@@ -37,8 +38,7 @@ export class CommandTrail {
   /**
    * `place.audit` is the store of the current direction, null before the sync exists.
    *
-   * `onTrouble` is called once when entries cannot be stored, and again only if storing fails after it had succeeded in
-   * between.
+   * `onTrouble` is called when entries cannot be stored. It is not called again until a later attempt has succeeded.
    */
   constructor(place: { readonly audit: AuditStore | null }, onTrouble: (error: unknown) => void, everyMS = checkMS) {
     this.#place = place
@@ -76,7 +76,7 @@ export class CommandTrail {
     return newestFirst.slice(0, auditEntriesMax)
   }
 
-  /** Sends entries that are not stored yet a last time, for no longer than a second. */
+  /** Tries once more to store the entries that are not stored yet. Waits at most a second. */
   async close(): Promise<void> {
     this.#isClosed = true
     clearInterval(this.#timer)
@@ -85,8 +85,8 @@ export class CommandTrail {
   }
 
   /**
-   * Resolves when nothing is left to store, or storing has failed. A save that is under way includes entries added
-   * during it.
+   * Resolves when nothing is left to store, when no sync exists yet, or when storing has failed. A save that is under
+   * way includes entries added during it.
    */
   #save(): Promise<void> {
     this.#saving ??= this.#saveAll()

@@ -14,11 +14,11 @@ const pollMS = 250
 const namedMax = 5
 
 /**
- * Ends a repair that cannot make these collections equal in the failed commit: gives the commit up as `abort` does, and
- * requests that the collections are converged. Resolves when the request is stored. Only a sync that replicates accepts
- * such a request, so it follows when the commit is undone.
+ * Ends a repair that cannot make these collections equal in the failed commit. Aborts the commit as `abort` does and
+ * waits until the commit is undone, because only a sync that replicates accepts a convergence. Then requests that the
+ * collections are converged. Resolves when the request is stored.
  *
- * If this process dies in between, the commit is aborted and nothing is requested. The next verdict finds the same
+ * If this process dies after the abort, no convergence is requested. The verification of the next commit finds the same
  * differences.
  * @param collections by UUID on the source, each with its namespace there
  */

@@ -20,7 +20,8 @@ export function withCopyActors(current: () => SyncSession): typeof collectionCop
         const reportLimits = (): void => sendBack({ type: 'limits.changed', atOnce: throttle.readConcurrency })
         const unsubscribe = throttle.onChanged(reportLimits)
         const opened = session.open('copy')
-        // Leaving the machine stops this copy but does not wait for its end. The next replication must wait for it.
+        // When the state machine stops, it closes this copy but does not wait for the end of the copy. The next
+        // replication must wait for that end.
         runs.awaitBeforeNext(opened.then((replication) => replication.copy?.over))
         opened.then(
           () => {

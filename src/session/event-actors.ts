@@ -23,7 +23,8 @@ export function withEventActors(current: () => SyncSession): typeof eventApplica
       replication: fromCallback(({ sendBack }) => {
         const session = current()
         const opened = session.open('events')
-        // Leaving the machine starts the drain but does not wait for its end. The next replication must wait for it.
+        // When the state machine stops, it begins to close event application but does not wait for the end. The next
+        // replication must wait for that end.
         session.runs.awaitBeforeNext(opened.then((replication) => replication.eventsEnded))
         opened.then(
           () => sendBack({ type: 'replication.opened' }),

@@ -11,7 +11,7 @@ import type { WorkRuns } from './work-runs.ts'
 
 /** One sample is taken each second. */
 const paceSamplesMax = 6
-/** Lag has whole seconds, so an estimate from fewer samples would vary by more than its value. */
+/** Applied times are whole seconds, so an estimate from fewer samples would vary too much. */
 const trendSamplesMax = 31
 const trendSpanMinMS = 9_000
 
@@ -44,7 +44,7 @@ export class WorkFigures {
     this.roundTrips = new RoundTrips(parts, parts.meter)
   }
 
-  /** Called before the current replication is left. Keeps its figures. */
+  /** Called before the current replication closes. Keeps the figures of that replication. */
   leaving(): void {
     this.#appliedTime = this.appliedTime
     this.#appliedBefore += this.#parts.runs.latest?.events?.totalEventsApplied ?? 0
@@ -56,8 +56,9 @@ export class WorkFigures {
   }
 
   /**
-   * Updates the cluster time of the source with a ping, because each reply carries it (`operationTime`). Without the
-   * ping the lag would not grow while writes to the destination fail, because no events are read then.
+   * Samples the applied time, and pings the source to update its cluster time, which each reply contains
+   * (`operationTime`). Without the ping the lag would not grow while writes to the destination fail, because no events
+   * are read then.
    */
   keepTime(): void {
     const { latest, isOpen } = this.#parts.runs
@@ -74,7 +75,7 @@ export class WorkFigures {
     })
   }
 
-  /** Called when the sync runs again, because its lag is known only once the source has reported its cluster time. */
+  /** Called when the sync runs again. Its lag is then unknown until the source reports its cluster time. */
   forgetTime(): void {
     this.#knowsTime = false
     this.#trend.reset()
@@ -101,12 +102,12 @@ export class WorkFigures {
     return this.#pace.perSecond
   }
 
-  /** The same over the last half minute, which varies less; null before the samples span about ten seconds. */
+  /** `appliedPerSecond` over the last half minute, which varies less; null until samples span about ten seconds. */
   get appliedPerSecondLately(): number | null {
     return this.#trend.perSecond
   }
 
-  /** Reads the positions of all partitions, for an instance that owns only some partitions or none. */
+  /** Reads the positions of all partitions, if this instance owns none or is a coordinator that does not own all. */
   async readOthers(): Promise<void> {
     const { coordination, metadata } = this.#parts
     if (coordination.ownsAll || !this.#parts.runs.isOpen) return
@@ -153,12 +154,12 @@ export class WorkFigures {
     return this.#others
   }
 
-  /** Bytes copied by each instance, lost ones included, by mongosyncID. */
+  /** Bytes copied by each instance, by mongosyncID. Includes instances that no longer run. */
   bytesByInstance(): Promise<Map<string, number>> {
     return this.#parts.metadata.segments.bytesByInstance()
   }
 
-  /** Partitions for which a change of definitions waits, as the coordinator knows it. */
+  /** Partitions for which the next definition change waits. Only the coordinator knows them. */
   get barrierWaitsFor(): number[] {
     return this.#parts.runs.latest?.barrierWaitsFor ?? []
   }
@@ -170,8 +171,8 @@ export class WorkFigures {
   }
 
   /**
-   * Document bytes of the collections known now: the total, and those that this instance copied. `begun`: a copy is
-   * planned.
+   * Document bytes of the collections known now: the total, and those that this instance copied. `begun` is true when
+   * the copy of at least one collection is planned.
    */
   get copyBytes(): { total: number; copied: number; begun: boolean } {
     let total = 0
