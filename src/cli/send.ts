@@ -35,7 +35,7 @@ export async function send(
 ): Promise<Answer> {
   let response: { status: number; text: string }
   const [path, method] = routeOf(command)
-  const changes = method !== 'GET'
+  const changes = method !== 'GET' && command !== 'check'
   try {
     const body = method === 'GET' ? null : json
     const search = query ? `?${new URLSearchParams(query)}` : ''
