@@ -22,6 +22,18 @@ export function publicState(snapshot: InstanceSnapshot): PublicState {
   return publicStates.find((state) => snapshot.hasTag(state)) ?? 'IDLE'
 }
 
+/**
+ * The state that `progress` shows. COMMITTED implies `canWrite`, which is shown only once it is stored. Until then an
+ * instance that has just learnt of the completed commit is shown as COMMITTING.
+ */
+export function reportedState(
+  snapshot: InstanceSnapshot,
+  stored: Pick<InstanceContext, 'canWrite'> | null,
+): PublicState {
+  const state = publicState(snapshot)
+  return state === 'COMMITTED' && !stored?.canWrite ? 'COMMITTING' : state
+}
+
 /** In IDLE every field but `state` and `canCommit` is null, as the contract requires. */
 export const idleProgress: Progress = {
   state: 'IDLE',
@@ -60,7 +72,7 @@ export interface ProgressSources {
 /** Builds the contract's progress object from the given figures. */
 export function reportProgress(sources: ProgressSources): Progress {
   const { snapshot, stored, session, record, addresses } = sources
-  const state = publicState(snapshot)
+  const state = reportedState(snapshot, stored)
   const { context } = snapshot
   const { source, destination } = record.configuration
   const lagTimeSeconds = lagOf(state, sources)

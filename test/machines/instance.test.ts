@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { SyncView } from '../../machines/sync-view.ts'
-import { publicState } from '../../src/session/report-progress.ts'
+import { publicState, reportedState } from '../../src/session/report-progress.ts'
 import {
   type AnyEvent,
   begin,
@@ -190,6 +190,14 @@ describe('at every step', () => {
   it('exactly one public state is shown', () => {
     everyStateShould((to) => [...to.tags].filter((tag) => tag !== 'canCommit').length === 1)
     everyStateShould((to) => to.hasTag(publicState(to)))
+  })
+
+  it('COMMITTED is shown only together with canWrite, and so only once the context is stored', () => {
+    everyStateShould((to) => publicState(to) !== 'COMMITTED' || to.context.canWrite)
+    for (const before of [null, { canWrite: false }]) {
+      everyStateShould((to) => reportedState(to, before) !== 'COMMITTED')
+    }
+    everyStateShould((to) => reportedState(to, to.context) === publicState(to))
   })
 
   it('exactly the actors of the current state run', () => {
