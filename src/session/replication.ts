@@ -75,7 +75,7 @@ export class Replication {
   constructor(parts: ReplicationParts) {
     this.#parts = parts
     const { source, destination, metadata, record, context, selection, coordination, store, barriers, atStep } = parts
-    this.#shared = new SharedCatalogue({ source, destination, metadata, coordination, context })
+    this.#shared = new SharedCatalogue({ source, destination, metadata, selection, coordination, context })
     this.catalogue = this.#shared.catalogue
     const sharding = destination.sharded ? new DestinationSharding(destination, source) : null
     const destinationDefinitions = new DestinationDefinitions(destination, record.configuration.buildIndexes, sharding)
@@ -251,6 +251,7 @@ export class Replication {
     const incomplete = new IncompleteCollections(parts)
     const events = new OwnedPartitions({
       source,
+    const locate = (entry: CatalogueEntry): Promise<boolean> => this.#shared.locate(entry)
       metadata,
       catalogue: this.catalogue,
       documents: {
@@ -258,7 +259,7 @@ export class Replication {
         metadata,
         writer: this.#writer,
         nextOrder,
-        locate: (entry) => this.#shared.locate(entry),
+        locate,
       },
       context,
       coordination,
@@ -289,6 +290,7 @@ export class Replication {
     })
   }
 
+      locate,
   /**
    * Called before events of newly claimed partitions are applied, because new tombstones must have higher orders than
    * those of the former owner.

@@ -113,6 +113,37 @@ test('abort and resync are the same as such a repair', async () => {
   await commitEqual(tandem, pair)
 })
 
+const conflict = {
+  error: 'DestinationConflict',
+  errorDescription: expect.stringContaining('app.things was dropped on the destination by somebody else'),
+}
+
+test('a change of a collection that somebody has dropped on the destination fails the sync, and resume converges it', async () => {
+  await seed('things', 'others')
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await canCommit(tandem)
+  await rowsOf(pair.destinationClient, 'things').drop()
+  await rowsOf(pair.sourceClient, 'things').updateMany({ _id: { $lt: 100 } }, { $set: { changed: true } })
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await commitEqual(tandem, pair)
+  expect(await convergencesOf(pair.destinationClient)).toBe(1)
+})
+
+test('a collection that somebody drops on the destination while it is copied fails the sync, and resume converges it', async () => {
+  await seed('things', 'others')
+  await using tandem = await pair.startInstance()
+  await using held = await holdCopy(pair.destinationClient, 'app.things')
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await held.reached()
+  await rowsOf(pair.destinationClient, 'things').drop()
+  await held.release()
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await commitEqual(tandem, pair)
+})
+
 test('a collection that somebody drops on the destination before it is verified fails the sync, and resume converges it', async () => {
   await seed('things', 'others')
   await using tandem = await pair.startInstance()
