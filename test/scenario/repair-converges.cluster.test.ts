@@ -2,7 +2,7 @@ import type { Document, MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
 import { commitEqual } from '../support/commit-equal.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { holdCopy } from '../support/fail-point.ts'
+import { holdCopy, holdTandem } from '../support/fail-point.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
@@ -106,6 +106,10 @@ test('abort and resync are the same as such a repair', async () => {
   await canCommit(tandem)
   await rowsOf(pair.destinationClient, 'things').drop()
   await failedCommit(tandem)
+  // The commit would fail again.
+  const refused = await tandem.post('resume')
+  expect(refused).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+  expect(refused.body.errorDescription).toMatch(/dropped on the destination: app\.things\. Send repair/)
   expect(await tandem.post('abort')).toEqual(accepted)
   await canCommit(tandem)
   const body = { namespaces: [{ database: 'app', collection: 'things' }] }
@@ -139,6 +143,29 @@ test('a collection that somebody drops on the destination while it is copied fai
   await held.reached()
   await rowsOf(pair.destinationClient, 'things').drop()
   await held.release()
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await commitEqual(tandem, pair)
+})
+
+test('a commit that fails because of a dropped collection is not resumed but aborted, and then resume converges the collection', async () => {
+  await seed('things')
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await canCommit(tandem)
+  await using held = await holdTandem(pair.destinationClient, 'update', 'app.things')
+  await rowsOf(pair.sourceClient, 'things').updateMany({ _id: { $lt: 100 } }, { $set: { changed: true } })
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await tandem.waitFor(({ state }) => state === 'COMMITTING', { timeoutSeconds: 30, what: 'COMMITTING' })
+  await rowsOf(pair.destinationClient, 'things').drop()
+  await held.release()
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+
+  const refused = await tandem.post('resume')
+  expect(refused).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+  expect(refused.body.errorDescription).toMatch(/dropped on the destination: app\.things\. Send abort/)
+  expect(await tandem.post('abort')).toEqual(accepted)
+  await tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 30, what: 'RUNNING' })
   expect((await failed(tandem)).failure).toMatchObject(conflict)
   expect(await tandem.post('resume')).toEqual(accepted)
   await commitEqual(tandem, pair)
