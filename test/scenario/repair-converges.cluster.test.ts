@@ -148,6 +148,21 @@ test('a collection that somebody drops on the destination while it is copied fai
   await commitEqual(tandem, pair)
 })
 
+test('a commit without verification fails when somebody has dropped a collection on the destination', async () => {
+  await seed('things', 'others')
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await canCommit(tandem)
+  await rowsOf(pair.destinationClient, 'things').drop()
+  expect(await tandem.post('commit')).toEqual(accepted)
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+  expect(await tandem.post('abort')).toEqual(accepted)
+  await canCommit(tandem)
+  const body = { namespaces: [{ database: 'app', collection: 'things' }] }
+  expect(await tandem.post('resync', body)).toEqual(accepted)
+  await commitEqual(tandem, pair)
+})
+
 test('a commit that fails because of a dropped collection is not resumed but aborted, and then resume converges the collection', async () => {
   await seed('things')
   await using tandem = await pair.startInstance()
