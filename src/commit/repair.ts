@@ -13,12 +13,14 @@ import { type CommitParts, databasesOf } from './finish-commit.ts'
 export interface RepairParts extends CommitParts {
   store: VerificationStore
   documents: ReconcileDependencies
+  /** Whether one of these documents differs now. */
+  differs: (entry: CatalogueEntry, idElements: readonly Buffer[]) => Promise<boolean>
 }
 
 /** Rechecks read in one page. */
 const atOnce = 500
-/** Identities read in one page when only their collections are needed. */
-const identitiesAtOnce = 10_000
+/** Rechecks read in one page when only the collections that differ are needed. */
+const searchedAtOnce = 10_000
 /** Maximum number of namespaces in a message. */
 const namedMax = 5
 
@@ -82,28 +84,29 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
   const { source, catalogue } = parts
   let repaired = 0
   for await (const page of pages(parts.store, atOnce)) {
-    const byCollection = new Map<string, Identities>()
-    for (const { uuid, idElement } of page) {
-      const identities = byCollection.get(uuid) ?? new Map()
-      identities.set(identityKey(idElement), unread(idElement))
-      byCollection.set(uuid, identities)
-    }
-    for (const [uuid, identities] of byCollection) {
+    for (const [uuid, idElements] of byCollection(page)) {
       const entry = catalogue.get(uuid)
       if (!entry || unrepaired.has(uuid)) continue
       await reconcileDocuments(parts.documents, entry, identities, source.latest)
       repaired += identities.size
     }
   }
+      const identities: Identities = new Map(idElements.map((one) => [identityKey(one), unread(one)]))
   return repaired
 }
 
-/** Adds every collection that has an open recheck. */
-async function addDiffering({ store, catalogue }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
-  for await (const page of pages(store, identitiesAtOnce)) {
-    for (const { uuid } of page) {
+/**
+ * Adds every collection of which a document with an open recheck differs. A verdict leaves rechecks in the store that
+ * have become equal.
+ */
+async function addDiffering(
+  { store, catalogue, differs }: RepairParts,
+  unrepaired: Map<string, string>,
+): Promise<void> {
+  for await (const page of pages(store, searchedAtOnce)) {
+    for (const [uuid, idElements] of byCollection(page)) {
       const entry = unrepaired.has(uuid) ? undefined : catalogue.get(uuid)
-      if (entry) unrepaired.set(uuid, nameOf(entry))
+      if (entry && (await differs(entry, idElements))) unrepaired.set(uuid, nameOf(entry))
     }
   }
 }
@@ -112,6 +115,16 @@ async function* pages(store: VerificationStore, limit: number): AsyncGenerator<S
   let page = await store.readRechecks(null, limit)
   for (let last = page.at(-1); last; last = page.at(-1)) {
     yield page
+function byCollection(page: readonly StoredRecheck[]): Map<string, Buffer[]> {
+  const found = new Map<string, Buffer[]>()
+  for (const { uuid, idElement } of page) {
+    const known = found.get(uuid)
+    if (known) known.push(idElement)
+    else found.set(uuid, [idElement])
+  }
+  return found
+}
+
     page = await store.readRechecks(last, limit)
   }
 }

@@ -34,6 +34,7 @@ import type { SharedStream } from '../mongo/shared-stream.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
 import { prepareDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { isAnyDifferent } from '../verify/recheck-documents.ts'
 import { convergeUnfollowed } from './converge-unfollowed.ts'
 
 export interface ReplicationParts {
@@ -209,9 +210,13 @@ export class Replication {
    * @param most the number of differences above which the collections that differ are to be converged instead
    */
   async repair(store: VerificationStore, most = repairedMax): Promise<Repaired> {
-    const { source, metadata, context } = this.#parts
+    const { source, destination, metadata, context } = this.#parts
     const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
-    return await repairDifferences({ ...this.commit, store, documents }, most)
+    const differs = (entry: CatalogueEntry, idElements: readonly Buffer[]): Promise<boolean> =>
+      retry(`comparing ${entry.database}.${entry.name}`, context, () =>
+        isAnyDifferent({ source, destination }, entry, idElements, source.latest),
+      )
+    return await repairDifferences({ ...this.commit, store, documents, differs }, most)
   }
 
   /**
@@ -246,12 +251,12 @@ export class Replication {
     const { source, destination, metadata, record, context, coordination, selection } = this.#parts
     const nextOrder = this.#nextOrder
     const reload = (): Promise<void> => this.#shared.reload()
+    const locate = (entry: CatalogueEntry): Promise<boolean> => this.#shared.locate(entry)
     const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
     const parts = { source, catalogue: this.catalogue, selection, shardingEntries, context }
     const incomplete = new IncompleteCollections(parts)
     const events = new OwnedPartitions({
       source,
-    const locate = (entry: CatalogueEntry): Promise<boolean> => this.#shared.locate(entry)
       metadata,
       catalogue: this.catalogue,
       documents: {
@@ -285,12 +290,12 @@ export class Replication {
       startTime: this.#parts.startTime(),
       nextOrder,
       reload,
+      locate,
       copyEnded: (entry) => events.copyEnded(entry),
       countCopied: () => this.countCopied(),
     })
   }
 
-      locate,
   /**
    * Called before events of newly claimed partitions are applied, because new tombstones must have higher orders than
    * those of the former owner.

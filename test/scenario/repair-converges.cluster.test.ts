@@ -1,4 +1,4 @@
-import type { Document, MongoClient } from 'mongodb'
+import { Binary, BSON, type CollectionInfo, type Document, type MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
 import { commitEqual } from '../support/commit-equal.ts'
 import { compareBoth } from '../support/compare-both.ts'
@@ -30,6 +30,19 @@ async function failedCommit(tandem: Tandem): Promise<void> {
   expect(await tandem.post('commit')).toEqual(accepted)
   const { failure } = await failed(tandem)
   expect(failure?.error).toBe('VerificationFailed')
+}
+
+/** Stores a recheck of a document that is equal. A verdict may leave many of them. */
+async function leaveRecheck(name: string): Promise<void> {
+  const [listed] = await pair.sourceClient.db('app').listCollections<CollectionInfo>({ name }).toArray()
+  const uuid = listed?.info?.uuid as Binary
+  const idElement = BSON.serialize({ _id: 1 }).subarray(4, -1)
+  const stored = pair.destinationClient.db('tandem_internal')
+  const recheck = {
+    ...(await stored.collection('rechecks').findOne()),
+    _id: new Binary(Buffer.concat([uuid.buffer, idElement])),
+  }
+  await stored.command({ insert: 'rechecks', documents: [recheck], mayBypassWriteBlocking: true })
 }
 
 const canCommit = (tandem: Tandem) =>
@@ -88,6 +101,7 @@ test('with more differences than a repair reconciles one by one, it converges th
   await destination.command({ delete: 'things', deletes: [{ q: { _id: { $lt: 3 } }, limit: 0 }], ...bypass })
   await destination.command({ insert: 'others', documents: [{ _id: 'extra', n: 'extra' }], ...bypass })
   await failedCommit(tandem)
+  await leaveRecheck('equal')
 
   expect(await tandem.post('repair')).toEqual({
     status: 200,
