@@ -54,29 +54,33 @@ export async function repairDifferences(parts: RepairParts, most: number): Promi
     findMissing({ source, destination }, catalogue.entries()),
   )
   await refuseReplaced(parts, missing)
-  const missingIn = new Set(missing.map(({ database }) => database))
-  for (const database of await databasesOf(parts)) {
-    // The convergence reconciles the definitions of these databases.
-    if (!missingIn.has(database)) await repairDefinitions(parts, database)
-  }
-  const { total } = await store.loadVerdict()
   const unrepaired = new Map(missing.map((entry) => [entry.uuid, nameOf(entry)]))
+  for (const database of await databasesOf(parts)) await repairDefinitions(parts, database, unrepaired)
+  const { total } = await store.loadVerdict()
   const documents = total > most ? 0 : await repairDocuments(parts, unrepaired)
   if (total > most) await addDiffering(parts, unrepaired)
   if (documents === 0 && unrepaired.size === 0) await refuseForeignOnly(store)
   return { documents, unrepaired }
 }
 
-async function repairDefinitions(parts: RepairParts, database: string): Promise<void> {
+/** @param missing the collections to leave out; their convergence creates them with their definitions */
+async function repairDefinitions(
+  parts: RepairParts,
+  database: string,
+  missing: ReadonlyMap<string, string>,
+): Promise<void> {
   const { destination, catalogue, definitions, destinationDefinitions, context } = parts
   const existing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
-  for (const entry of catalogue.inDatabase(database)) {
+  const all = catalogue.inDatabase(database)
+  const present = all.filter(({ uuid }) => !missing.has(uuid))
+  for (const entry of present) {
     const one = existing.find(({ uuid }) => uuid === entry.destinationUUID)
     if (!one) continue
     const what = `repairing ${nameOf(entry)}`
     await retry(what, context, () => destinationDefinitions.followOptions(entry, entry.wanted.options, one.options))
   }
-  await definitions.reconcile(database, 'all', 'copied').catch(refuseUnfollowed)
+  const touched = present.length === all.length ? 'all' : new Set(present.map(({ uuid }) => uuid))
+  await definitions.reconcile(database, touched, 'copied').catch(refuseUnfollowed)
 }
 
 /** Reconciles every document with an open recheck. Returns their number. */
@@ -87,11 +91,11 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
     for (const [uuid, idElements] of byCollection(page)) {
       const entry = catalogue.get(uuid)
       if (!entry || unrepaired.has(uuid)) continue
+      const identities: Identities = new Map(idElements.map((one) => [identityKey(one), unread(one)]))
       await reconcileDocuments(parts.documents, entry, identities, source.latest)
       repaired += identities.size
     }
   }
-      const identities: Identities = new Map(idElements.map((one) => [identityKey(one), unread(one)]))
   return repaired
 }
 
@@ -111,10 +115,6 @@ async function addDiffering(
   }
 }
 
-async function* pages(store: VerificationStore, limit: number): AsyncGenerator<StoredRecheck[]> {
-  let page = await store.readRechecks(null, limit)
-  for (let last = page.at(-1); last; last = page.at(-1)) {
-    yield page
 function byCollection(page: readonly StoredRecheck[]): Map<string, Buffer[]> {
   const found = new Map<string, Buffer[]>()
   for (const { uuid, idElement } of page) {
@@ -125,6 +125,10 @@ function byCollection(page: readonly StoredRecheck[]): Map<string, Buffer[]> {
   return found
 }
 
+async function* pages(store: VerificationStore, limit: number): AsyncGenerator<StoredRecheck[]> {
+  let page = await store.readRechecks(null, limit)
+  for (let last = page.at(-1); last; last = page.at(-1)) {
+    yield page
     page = await store.readRechecks(last, limit)
   }
 }

@@ -131,6 +131,21 @@ test('abort and resync are the same as such a repair', async () => {
   await commitEqual(tandem, pair)
 })
 
+test('while a collection converges instead, a repair makes the definitions of the others in its database equal', async () => {
+  await seed('things', 'others')
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, unblocked)
+  await canCommit(tandem)
+  await rowsOf(pair.destinationClient, 'things').drop()
+  const others = rowsOf(pair.destinationClient, 'others')
+  await others.dropIndex('n_1')
+  await others.createIndex({ foreign: 1 })
+  await failedCommit(tandem)
+  expect((await tandem.post('repair')).body).toMatchObject({ success: true, convergingCollections: 1 })
+  expect((await others.indexes()).map(({ name }) => name)).toEqual(['_id_', 'n_1'])
+  await commitEqual(tandem, pair)
+})
+
 const conflict = {
   error: 'DestinationConflict',
   errorDescription: expect.stringContaining('app.things was dropped on the destination by somebody else'),
