@@ -50,7 +50,7 @@ async function converge(entry: CatalogueEntry, segments: Segment[], onWritten = 
   const progressed = (bytes: number): void => {
     entry.copiedBytes += bytes
   }
-  const parts = { ...common, startTime: source.latest, isKnown: () => true, progressed, reload: async () => {} }
+  const parts = { ...common, startTime: source.latest, isKnown: () => true, progressed, locate: async () => true }
   for (const segment of segments) {
     await convergeSegment(parts, entry, segment)
     await onWritten()

@@ -74,7 +74,7 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
       onWritten()
       return true
     },
-    reload: async () => {},
+    locate: async () => true,
   }
   const progressed = (bytes: number): void => {
     entry.copiedBytes += bytes
