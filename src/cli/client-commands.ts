@@ -1,4 +1,5 @@
 import { type Command, Option } from 'commander'
+import { peerCommands } from '../domain/peer-command.ts'
 import { addAccessOptions, readAccess } from './access.ts'
 import {
   type ClientRequest,
@@ -25,6 +26,8 @@ export function addClientCommands(program: Command, env: Environment, found: (re
         collectUrl,
       )
       .option('--json', 'print JSON even on a terminal; one line for each of several instances')
+    if ((peerCommands as readonly string[]).includes(name))
+      command.option('--all', 'one instance passes the command on to all instances; give at most one --url')
     if (name === 'mismatches' || name === 'audit') return command
     return command.addOption(
       new Option('--table', 'print one table also without a terminal, and for one instance').conflicts('json'),
@@ -126,11 +129,20 @@ export function addClientCommands(program: Command, env: Environment, found: (re
 /** The option of commands that are confirmed at a terminal. */
 const yes = ['-y, --yes', 'do not ask on a terminal'] as const
 
+interface SharedOptions {
+  url?: string[]
+  all?: boolean
+  table?: boolean
+  json?: boolean
+}
+
 /** Options that all client commands share: addresses, access, and form of the answers. */
-function clientOptions(command: Command, env: Environment): Pick<ClientRequest, 'urls' | 'access' | 'form'> {
-  const { url, table, json } = command.opts<{ url?: string[]; table?: boolean; json?: boolean }>()
+function clientOptions(command: Command, env: Environment): Pick<ClientRequest, 'urls' | 'all' | 'access' | 'form'> {
+  const { url, all, table, json } = command.opts<SharedOptions>()
   const urls = url ?? defaultUrls
+  // Each of several instances would pass the command on, and all but one of these commands would be refused.
+  if (all && urls.length > 1) command.error('error: --all: one instance passes the command on to all; give one --url')
   const access = readAccess(command, urls, env)
   const form = table ? 'table' : json ? 'json' : null
-  return { urls, ...(access && { access }), ...(form && { form }) }
+  return { urls, ...(all && { all }), ...(access && { access }), ...(form && { form }) }
 }

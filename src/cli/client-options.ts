@@ -24,6 +24,8 @@ export interface ClientRequest {
     | 'limit'
   /** Base addresses without a trailing slash. */
   urls: string[]
+  /** The instance at the only address passes the command on to all instances. */
+  all?: boolean
   body: { inline: unknown } | { file: string }
   /** Query parameters of a GET, as the API accepts them. */
   query?: Readonly<Record<string, string>> | undefined
