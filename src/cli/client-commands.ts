@@ -9,6 +9,7 @@ import {
   filterBody,
   limitsBody,
   resyncBody,
+  withBody,
 } from './client-options.ts'
 import { failOnSeverities } from './findings.ts'
 import type { Environment } from './settings.ts'
@@ -87,16 +88,21 @@ export function addClientCommands(program: Command, env: Environment, found: (re
     .action((options, command: Command) =>
       found({ command: 'resync', ...clientOptions(command, env), body: { inline: resyncBody(options) } }),
     )
-  client('filter', 'replace the filter of the sync: what is newly included is made equal to the source')
-    .option('--includeNamespaces <json>', 'only these databases and collections are synced, as in the body of start')
-    .option('--excludeNamespaces <json>', 'these databases and collections are left out')
-    .option('--dropExcluded', 'drop on the destination what is newly excluded; otherwise it stays there')
-    .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
-    .action((options, command: Command) => {
-      const body = filterBody(options)
-      if (typeof body === 'string') command.error(`error: ${body}`)
-      else found({ command: 'filter', ...clientOptions(command, env), body })
-    })
+  withBody(
+    client('filter', 'replace the filter of the sync: what is newly included is made equal to the source'),
+    (filter) =>
+      filter
+        .option(
+          '--includeNamespaces <json>',
+          'only these databases and collections are synced, as in the body of start',
+        )
+        .option('--excludeNamespaces <json>', 'these databases and collections are left out')
+        .option('--dropExcluded', 'drop on the destination what is newly excluded; otherwise it stays there'),
+  ).action((options, command: Command) => {
+    const body = filterBody(options)
+    if (typeof body === 'string') command.error(`error: ${body}`)
+    else found({ command: 'filter', ...clientOptions(command, env), body })
+  })
   client(
     'collections',
     'print the progress of each collection: first those with mismatches, then those with the most work left',
