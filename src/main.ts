@@ -63,6 +63,11 @@ switch (commandLine.kind) {
     })
     break
   }
+  case 'health': {
+    const { runHealth } = await import('./cli/health.ts')
+    process.exitCode = await runHealth(commandLine.request, { out: console.log, err: console.error })
+    break
+  }
   case 'serve': {
     const { serve } = await import('./serve.ts')
     await serve(commandLine.options, version)

@@ -199,7 +199,7 @@ describe('help and version', () => {
   })
 })
 
-test.each(['', 'start', 'verify', 'inventory', 'completion', 'help', 'config'])(
+test.each(['', 'start', 'verify', 'inventory', 'health', 'completion', 'help', 'config'])(
   'help %s prints the text of --help',
   (command) => {
     const words = command === '' ? [] : [command]
