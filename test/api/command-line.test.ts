@@ -192,6 +192,8 @@ describe('help and version', () => {
     ['progress', '--help'],
     ['verify', '-h'],
     ['inventory', '-h'],
+    ['clean', '-h'],
+    ['health', '-h'],
   ])('%s %s prints to standard output', (...args) => {
     const parsed = parseCommandLine(args, {})
     expect(parsed).toMatchObject({ kind: 'print', stream: 'stdout', exitCode: 0 })
@@ -199,7 +201,7 @@ describe('help and version', () => {
   })
 })
 
-test.each(['', 'start', 'verify', 'inventory', 'health', 'completion', 'help', 'config'])(
+test.each(['', 'start', 'verify', 'inventory', 'clean', 'health', 'completion', 'help', 'config'])(
   'help %s prints the text of --help',
   (command) => {
     const words = command === '' ? [] : [command]

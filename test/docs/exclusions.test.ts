@@ -64,6 +64,7 @@ const cases: Record<string, [argv: string[], named: RegExp][]> = {
   '`--dropExcluded` without a list or `--body` (`filter`)': [
     [['filter', '--dropExcluded'], /--includeNamespaces, --excludeNamespaces or --body/],
   ],
+  '`--dry-run` and `--yes` (`clean`)': [[['clean', ...instance, '--dry-run', '--yes'], /'--dry-run'.*'-y, --yes'/]],
   '`--readTokenFile` without `--tokenFile` or `--token`': [
     [[...instance, `--readTokenFile=${tokenFile}`], /--readTokenFile: .*--tokenFile/],
   ],
