@@ -3,7 +3,6 @@ import path from 'node:path'
 import type { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neededOn } from '../../src/checks/privileges.ts'
-import { runClean } from '../../src/clean/run-clean.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import type { CustomRole } from '../support/replica-set-members.ts'
@@ -99,26 +98,6 @@ describe('the roles of docs/privileges.md', () => {
     for (const round of [1, 2, 3]) await change(pair.leftClient, round)
     await commit(tandem)
     await pair.expectEqual()
-  })
-
-  it('are enough for tandem clean', async () => {
-    await seed(pair.leftClient)
-    // A role is created only once on a cluster.
-    const rolesOf = (name: string) => [{ ...roleOf(name), role: `${name} with clean` }, roleOf('tandemClean')]
-    const cluster0 = await pair.left.createUser('cleaning', 'secret', rolesOf('tandemSource'))
-    const cluster1 = await pair.right.createUser('cleaning', 'secret', rolesOf('tandemDestination'))
-    const tandem = await ready(await startTandem({ cluster0, cluster1 }))
-    await startSync(tandem)
-    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
-    await tandem.stop()
-    const chosen = { redis: null, redisTls: {}, unblock: [], yes: true, dryRun: false, json: false }
-    let text = ''
-    const take = (part: string) => (text += part)
-    const code = await runClean({ cluster0, cluster1, ...chosen }, { out: take, err: take })
-    expect([code, text]).toEqual([0, expect.stringMatching(/unblock: user writes on cluster1\ndrop: database/)])
-    const { databases } = await pair.rightClient.db('admin').admin().listDatabases({ nameOnly: true })
-    expect(databases.map(({ name }) => name)).not.toContain('tandem_internal')
-    await things(pair.rightClient).insertOne({ _id: 'afterwards' })
   })
 
   it('are enough to reverse a sync twice', async () => {
