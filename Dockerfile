@@ -1,4 +1,5 @@
-# One tandem instance. Not built on the machine where tandem is developed, which has no container engine.
+# One tandem instance. Not built on the machine where tandem is developed, which has no container engine. The base image is not pinned
+# by a digest, because none could be verified there. Pin it where you build: node:22-slim@sha256:…
 FROM node:22-slim AS build
 WORKDIR /tandem
 COPY package.json package-lock.json .npmrc ./
@@ -21,7 +22,7 @@ COPY --from=dependencies /tandem/node_modules ./node_modules
 COPY --from=build /tandem/dist ./dist
 RUN chmod 755 dist/src/main.js && ln -s /tandem/dist/src/main.js /usr/local/bin/tandem
 USER node
-# The API listens on 127.0.0.1 of this container, so the health check asks that address.
-HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 \
-  CMD ["node", "-e", "fetch('http://127.0.0.1:27182/healthz').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+# Asks the instance at the port, address and scheme of its options in the environment and in TANDEM_CONFIG. The health check
+# does not see the arguments of the container, so do not give --port, --bind or --tlsCert there.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["sh", "-c", "tandem health || exit 1"]
 ENTRYPOINT ["tandem"]

@@ -2,6 +2,7 @@
 import { setMaxListeners } from 'node:events'
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
+import type { Confirm } from './cli/confirm.ts'
 import { parseCommandLine } from './cli/options.ts'
 import type { WatchRequest } from './cli/watch.ts'
 
@@ -17,16 +18,12 @@ switch (commandLine.kind) {
     process.exitCode = commandLine.exitCode
     break
   case 'client': {
-    const [{ runClient }, { askForYes }] = await Promise.all([import('./cli/client.ts'), import('./cli/confirm.ts')])
+    const [{ runClient }, confirm] = await Promise.all([import('./cli/client.ts'), onTerminal()])
     process.exitCode = await runClient(commandLine.request, {
       out: console.log,
       err: console.error,
       width: process.stdout.isTTY ? process.stdout.columns || 80 : null,
-      ...(process.stdin.isTTY &&
-        process.stdout.isTTY && {
-          confirm: (lines) =>
-            askForYes(lines, { input: process.stdin, output: process.stderr.isTTY ? process.stderr : process.stdout }),
-        }),
+      ...(confirm && { confirm }),
     })
     break
   }
@@ -63,10 +60,32 @@ switch (commandLine.kind) {
     })
     break
   }
+  case 'health': {
+    const { runHealth } = await import('./cli/health.ts')
+    process.exitCode = await runHealth(commandLine.request, { out: console.log, err: console.error })
+    break
+  }
+  case 'clean': {
+    const [{ runClean }, confirm] = await Promise.all([import('./clean/run-clean.ts'), onTerminal()])
+    process.exitCode = await runClean(commandLine.options, {
+      out: (text) => process.stdout.write(text),
+      err: (text) => process.stderr.write(text),
+      ...(confirm && { confirm }),
+    })
+    break
+  }
   case 'serve': {
     const { serve } = await import('./serve.ts')
     await serve(commandLine.options, version)
   }
+}
+
+/** Asks the operator; null without a terminal. */
+async function onTerminal(): Promise<Confirm | null> {
+  if (!process.stdin.isTTY || !process.stdout.isTTY) return null
+  const { askForYes } = await import('./cli/confirm.ts')
+  const output = process.stderr.isTTY ? process.stderr : process.stdout
+  return (lines) => askForYes(lines, { input: process.stdin, output })
 }
 
 /** Runs until Ctrl-C. On a terminal it uses the alternate screen, so that the previous content comes back. */

@@ -1,3 +1,4 @@
+import { type RefusalName, refusalStatus } from '../domain/errors.ts'
 import { type InstanceRow, type InstancesTotals, percentOf, totalsOf } from '../domain/instances.ts'
 import { printable } from '../domain/printable.ts'
 import type { Progress } from '../domain/progress.ts'
@@ -50,6 +51,23 @@ export function instancesTable(answers: readonly Answer[], width: number): strin
 export function lineOf({ mongosyncID, status, lastSeenSeconds, coordinator, progress, partitions }: InstanceRow): Line {
   const shown = status === 'lost' ? `lost, ${lastSeenSeconds} s` : status
   return { id: mongosyncID, coordinator, status: shown, progress, partitions }
+}
+
+/**
+ * The answers of all instances to a command that one of them has passed on. An answer without them, such as a refusal by
+ * that instance alone, stays as it is.
+ */
+export function ofEachInstance(answers: readonly Answer[]): Answer[] {
+  return answers.flatMap((answer) => {
+    const each = answer.reply['answers'] as Record<string, Answer['reply']> | undefined
+    if (!each) return [answer]
+    return Object.entries(each).map(([id, reply]) => ({ url: id, reply, status: statusOf(reply) }))
+  })
+}
+
+/** The status with which the API answers. Only the first refusal decides the status of the whole answer. */
+function statusOf(reply: Answer['reply']): number {
+  return reply['success'] === true ? 200 : (refusalStatus[reply['error'] as RefusalName] ?? 500)
 }
 
 /** The table of a command whose answer is only success or failure. */

@@ -1,4 +1,5 @@
 import { type Command, Option } from 'commander'
+import { peerCommands } from '../domain/peer-command.ts'
 import { addAccessOptions, readAccess } from './access.ts'
 import {
   type ClientRequest,
@@ -8,6 +9,7 @@ import {
   filterBody,
   limitsBody,
   resyncBody,
+  withBody,
 } from './client-options.ts'
 import { failOnSeverities } from './findings.ts'
 import type { Environment } from './settings.ts'
@@ -25,6 +27,8 @@ export function addClientCommands(program: Command, env: Environment, found: (re
         collectUrl,
       )
       .option('--json', 'print JSON even on a terminal; one line for each of several instances')
+    if ((peerCommands as readonly string[]).includes(name))
+      command.option('--all', 'one instance passes the command on to all instances; give at most one --url')
     if (name === 'mismatches' || name === 'audit') return command
     return command.addOption(
       new Option('--table', 'print one table also without a terminal, and for one instance').conflicts('json'),
@@ -84,16 +88,21 @@ export function addClientCommands(program: Command, env: Environment, found: (re
     .action((options, command: Command) =>
       found({ command: 'resync', ...clientOptions(command, env), body: { inline: resyncBody(options) } }),
     )
-  client('filter', 'replace the filter of the sync: what is newly included is made equal to the source')
-    .option('--includeNamespaces <json>', 'only these databases and collections are synced, as in the body of start')
-    .option('--excludeNamespaces <json>', 'these databases and collections are left out')
-    .option('--dropExcluded', 'drop on the destination what is newly excluded; otherwise it stays there')
-    .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
-    .action((options, command: Command) => {
-      const body = filterBody(options)
-      if (typeof body === 'string') command.error(`error: ${body}`)
-      else found({ command: 'filter', ...clientOptions(command, env), body })
-    })
+  withBody(
+    client('filter', 'replace the filter of the sync: what is newly included is made equal to the source'),
+    (filter) =>
+      filter
+        .option(
+          '--includeNamespaces <json>',
+          'only these databases and collections are synced, as in the body of start',
+        )
+        .option('--excludeNamespaces <json>', 'these databases and collections are left out')
+        .option('--dropExcluded', 'drop on the destination what is newly excluded; otherwise it stays there'),
+  ).action((options, command: Command) => {
+    const body = filterBody(options)
+    if (typeof body === 'string') command.error(`error: ${body}`)
+    else found({ command: 'filter', ...clientOptions(command, env), body })
+  })
   client(
     'collections',
     'print the progress of each collection: first those with mismatches, then those with the most work left',
@@ -126,11 +135,20 @@ export function addClientCommands(program: Command, env: Environment, found: (re
 /** The option of commands that are confirmed at a terminal. */
 const yes = ['-y, --yes', 'do not ask on a terminal'] as const
 
+interface SharedOptions {
+  url?: string[]
+  all?: boolean
+  table?: boolean
+  json?: boolean
+}
+
 /** Options that all client commands share: addresses, access, and form of the answers. */
-function clientOptions(command: Command, env: Environment): Pick<ClientRequest, 'urls' | 'access' | 'form'> {
-  const { url, table, json } = command.opts<{ url?: string[]; table?: boolean; json?: boolean }>()
+function clientOptions(command: Command, env: Environment): Pick<ClientRequest, 'urls' | 'all' | 'access' | 'form'> {
+  const { url, all, table, json } = command.opts<SharedOptions>()
   const urls = url ?? defaultUrls
+  // Each of several instances would pass the command on, and all but one of these commands would be refused.
+  if (all && urls.length > 1) command.error('error: --all: one instance passes the command on to all; give one --url')
   const access = readAccess(command, urls, env)
   const form = table ? 'table' : json ? 'json' : null
-  return { urls, ...(access && { access }), ...(form && { form }) }
+  return { urls, ...(all && { all }), ...(access && { access }), ...(form && { form }) }
 }

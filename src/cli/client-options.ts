@@ -1,4 +1,4 @@
-import { InvalidArgumentError } from 'commander'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import type { Access } from './access.ts'
 import type { FailOn } from './findings.ts'
 
@@ -24,6 +24,8 @@ export interface ClientRequest {
     | 'limit'
   /** Base addresses without a trailing slash. */
   urls: string[]
+  /** The instance at the only address passes the command on to all instances. */
+  all?: boolean
   body: { inline: unknown } | { file: string }
   /** Query parameters of a GET, as the API accepts them. */
   query?: Readonly<Record<string, string>> | undefined
@@ -91,11 +93,7 @@ export function filterBody(options: {
   const { includeNamespaces, excludeNamespaces, dropExcluded, body } = options
   const lists = { includeNamespaces, excludeNamespaces }
   const given = Object.entries(lists).filter(([, text]) => text !== undefined) as [string, string][]
-  if (body !== undefined) {
-    if (given.length > 0 || dropExcluded)
-      return '--body is the whole request; give it alone, without other options of filter'
-    return wholeBody(body)
-  }
+  if (body !== undefined) return wholeBody(body)
   // Without a filter everything is synced, which must not happen by mistake.
   if (given.length === 0)
     return "give --includeNamespaces, --excludeNamespaces or --body; --body '{}' removes the filter and syncs everything"
@@ -117,6 +115,18 @@ export function commitBody({ dryRun, maxSeconds }: { dryRun?: boolean; maxSecond
     // The instance validates the value, because it has the rules.
     ...(maxSeconds !== undefined && { maxSeconds: /^\d+$/.test(maxSeconds) ? Number(maxSeconds) : maxSeconds }),
   }
+}
+
+/**
+ * Adds `--body`, which excludes the options that `addFields` adds: each of them is a field of the body.
+ */
+export function withBody(command: Command, addFields: (command: Command) => void): Command {
+  const before = command.options.length
+  addFields(command)
+  const fields = command.options.slice(before).map((option) => option.attributeName())
+  return command.addOption(
+    new Option('--body <json>', 'the whole request body as JSON, or @file to read it from a file').conflicts(fields),
+  )
 }
 
 /** The body that `--body` gives, or a sentence that says what is wrong with it. */

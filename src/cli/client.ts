@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import { printable } from '../domain/printable.ts'
-import { instancesTable, outcomeTable, progressTable } from './answers.ts'
+import { instancesTable, ofEachInstance, outcomeTable, progressTable } from './answers.ts'
 import type { ClientRequest } from './client-options.ts'
 import { collectionsTable } from './collections.ts'
 import { announcement, type Confirm } from './confirm.ts'
@@ -37,11 +37,13 @@ export async function runClient(request: ClientRequest, output: ClientOutput): P
     return exitCodes.negative
   }
   const { urls, command, access, query } = request
-  const all = await Promise.all(urls.map((url) => send(url, command, body.json, { access, query })))
+  const toAll = request.all === true
+  const all = await Promise.all(urls.map((url) => send(url, command, body.json, { access, query, toAll })))
+  const ofEach = toAll ? ofEachInstance(all) : all
   const answers = all.filter(({ status }) => status !== null)
   if (answers.length > 0 && asTable(request, width !== null)) {
     const render = tables[command] ?? outcomeTable
-    for (const line of render(all, width ?? widthWithoutTerminal)) out(line)
+    for (const line of render(ofEach, width ?? widthWithoutTerminal)) out(line)
   } else {
     for (const { url, reply } of answers) {
       // The reply of one instance is indented. Several replies take one line each, so that people and scripts can
@@ -53,7 +55,7 @@ export async function runClient(request: ClientRequest, output: ClientOutput): P
   for (const { reply, status } of all) {
     if (status === null) err(printable(`error: ${reply['error']}: ${reply['errorDescription']}`))
   }
-  return exitCodeOf(all, request.failOn)
+  return exitCodeOf(ofEach, request.failOn)
 }
 
 async function isConfirmed(request: ClientRequest, { confirm }: ClientOutput): Promise<boolean> {
@@ -69,14 +71,14 @@ const tables: Partial<Record<ClientRequest['command'], typeof outcomeTable>> = {
   collections: collectionsTable,
 }
 
-function asTable({ command, urls, form }: ClientRequest, onTerminal: boolean): boolean {
+function asTable({ command, urls, all, form }: ClientRequest, onTerminal: boolean): boolean {
   if (form !== undefined) return form === 'table'
   // `mismatches` and `audit` are not printed as tables.
   return (
     onTerminal &&
     command !== 'mismatches' &&
     command !== 'audit' &&
-    (command === 'instances' || command === 'collections' || command === 'check' || urls.length > 1)
+    (all === true || command === 'instances' || command === 'collections' || command === 'check' || urls.length > 1)
   )
 }
 

@@ -1,12 +1,15 @@
 import { Argument, Command, CommanderError } from 'commander'
+import type { CleanOptions } from '../clean/run-clean.ts'
 import type { VerifyOptions } from '../comparison/run-verify.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import type { InventoryOptions } from '../inventory/run-inventory.ts'
+import { addCleanCommand } from './clean-options.ts'
 import { addClientCommands } from './client-commands.ts'
 import type { ClientRequest } from './client-options.ts'
 import { addCompletionCommand } from './completion.ts'
 import { exitCodes } from './exit-codes.ts'
+import { addHealthCommand, type HealthRequest } from './health.ts'
 import { addInventoryCommand } from './inventory-options.ts'
 import {
   addServeOptions,
@@ -28,6 +31,8 @@ export type CommandLine =
   | { kind: 'client'; request: ClientRequest }
   | { kind: 'verify'; options: VerifyOptions }
   | { kind: 'inventory'; options: InventoryOptions }
+  | { kind: 'clean'; options: CleanOptions }
+  | { kind: 'health'; request: HealthRequest }
   | { kind: 'wait'; request: WaitRequest }
   | { kind: 'watch'; request: WatchRequest }
   | { kind: 'print'; stream: 'stdout' | 'stderr'; text: string; exitCode: number }
@@ -84,6 +89,8 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
   addWaitCommands(program, env, found)
   addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
   addInventoryCommand(program, env, (options) => found({ kind: 'inventory', options }))
+  addCleanCommand(program, env, (options) => found({ kind: 'clean', options }))
+  addHealthCommand(program, env, (request) => found({ kind: 'health', request }))
   addCompletionCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   addHelpCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   return program

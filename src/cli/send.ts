@@ -10,7 +10,7 @@ const unknownRemedy = 'read tandem progress before you send it again'
 /** Error names for replies that do not come from an instance. */
 export const clientErrors = ['InstanceUnreachable', 'NotTandem'] as const
 
-/** Commands that are sent as GET, and their paths. All others except limit are sent as `POST /api/v1/<command>`. */
+/** Commands that are sent as GET, and their paths. All others except limit are sent as POST. */
 const queries: Partial<Record<ClientRequest['command'], string>> = {
   progress: 'progress',
   instances: 'instances',
@@ -24,6 +24,8 @@ interface SendOptions {
   access?: Access | undefined
   timeoutMS?: number
   query?: ClientRequest['query']
+  /** The instance passes the command on to all instances. */
+  toAll?: boolean
 }
 
 /** Sends one request. Never throws: a failed connection is returned in the form of a refusal, without a status. */
@@ -31,10 +33,10 @@ export async function send(
   url: string,
   command: ClientRequest['command'],
   json: string,
-  { access, timeoutMS, query }: SendOptions = {},
+  { access, timeoutMS, query, toAll = false }: SendOptions = {},
 ): Promise<Answer> {
   let response: { status: number; text: string }
-  const [path, method] = routeOf(command)
+  const [path, method] = routeOf(command, toAll)
   const changes = method !== 'GET' && command !== 'check'
   try {
     const body = method === 'GET' ? null : json
@@ -65,10 +67,11 @@ export async function send(
   return { ...unanswered(url, 'NotTandem', `${text}. ${capitalised(unknownRemedy)}`), outcomeUnknown: true }
 }
 
-function routeOf(command: ClientRequest['command']): [path: string, method: 'GET' | 'POST' | 'PATCH'] {
+function routeOf(command: ClientRequest['command'], toAll: boolean): [path: string, method: 'GET' | 'POST' | 'PATCH'] {
   const query = queries[command]
   if (query !== undefined) return [query, 'GET']
-  return command === 'limit' ? ['limits', 'PATCH'] : [command, 'POST']
+  if (command === 'limit') return ['limits', 'PATCH']
+  return [toAll ? `all/${command}` : command, 'POST']
 }
 
 /** True for the codes of errors that precede the request, so that no instance has received it. */

@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
-import { type ClientRequest, wholeBody } from './client-options.ts'
+import { type ClientRequest, wholeBody, withBody } from './client-options.ts'
 import { collectFilter, filtersOf, type Selected } from './namespace-options.ts'
 import { collectShardKey, noShardKeys, type ShardingEntry } from './shard-key-option.ts'
 
@@ -23,7 +23,11 @@ interface StartOptions {
 }
 
 export function addStartOptions(command: Command): Command {
-  return command
+  return withBody(command, addFields)
+}
+
+function addFields(command: Command): void {
+  command
     .option('--source <cluster>', 'cluster0 or cluster1')
     .option('--destination <cluster>', 'the other cluster')
     .option('--buildIndexes <mode>', `beforeDataCopy (default), ${buildIndexesModes.slice(1, -1).join(', ')} or never`)
@@ -54,7 +58,6 @@ export function addStartOptions(command: Command): Command {
       collectShardKey,
     )
     .option('--createSupportingIndexes', 'with --shardKey: create the index of a shard key where none exists')
-    .option('--body <json>', 'the whole request body as JSON, or @file to read it from a file')
 }
 
 /**
@@ -84,13 +87,9 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
       },
     }),
   }
-  if (body === undefined) {
-    if (createSupportingIndexes && !shardKey) return '--createSupportingIndexes applies to --shardKey; give both'
-    return { inline: fields }
-  }
-  if (Object.keys(fields).length > 0 || createSupportingIndexes)
-    return '--body is the whole request; give it alone, without other options of start'
-  return wholeBody(body)
+  if (body !== undefined) return wholeBody(body)
+  if (createSupportingIndexes && !shardKey) return '--createSupportingIndexes applies to --shardKey; give both'
+  return { inline: fields }
 }
 
 /** The API accepts these two values only as JSON booleans. */

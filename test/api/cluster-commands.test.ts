@@ -121,3 +121,50 @@ describe('inventory', () => {
     for (const text of texts) expect(text).not.toMatch(/root|hunter2/)
   })
 })
+
+describe('clean', () => {
+  const env = { TANDEM_CLUSTER0: 'mongodb://a.test', TANDEM_CLUSTER1: 'mongodb://b.test' }
+  const defaults = {
+    cluster0: 'mongodb://a.test',
+    cluster1: 'mongodb://b.test',
+    redis: null,
+    redisTls: {},
+    unblock: [],
+    yes: false,
+    dryRun: false,
+    json: false,
+  }
+
+  test('changes nothing by default, and takes its addresses from the environment', () => {
+    expect(parseCommandLine(['clean'], env)).toEqual({ kind: 'clean', options: defaults })
+    expect(parseCommandLine(['clean'], { ...env, TANDEM_REDIS: 'redis://r' })).toEqual({
+      kind: 'clean',
+      options: { ...defaults, redis: 'redis://r' },
+    })
+  })
+
+  test('takes every option', () => {
+    const args = ['--unblock', 'cluster0', '--unblock', 'cluster1', '--json', '--redis', 'redis://r']
+    const options = { ...defaults, unblock: ['cluster0', 'cluster1'], json: true, redis: 'redis://r' }
+    expect(parseCommandLine(['clean', ...args, '--yes'], env)).toEqual({
+      kind: 'clean',
+      options: { ...options, yes: true },
+    })
+    expect(parseCommandLine(['clean', ...args, '--dry-run'], env)).toEqual({
+      kind: 'clean',
+      options: { ...options, dryRun: true },
+    })
+  })
+
+  test.each([
+    [['--unblock', 'both'], /'both' is invalid.*cluster0, cluster1/],
+    [['--redis', 'r.test'], /redis: not the address/],
+    [['more'], /too many arguments/],
+  ])('refuses %j', (args, message) => {
+    expect(refused(['clean', ...uris, ...args])).toMatch(message)
+  })
+
+  test('names the missing connection string', () => {
+    expect(refused(['clean', '--cluster0', 'mongodb://a'])).toMatch(/cluster1: is required/)
+  })
+})

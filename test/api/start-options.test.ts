@@ -64,9 +64,12 @@ test.each([
   [['--shardKey', 'shop.a=b:1', '--shardKey', 'none'], /--shardKey .* give it alone/],
   [['--shardKey', 'none', '--shardKey', 'shop.a=b:1'], /--shardKey .* give it alone/],
   [['--createSupportingIndexes'], /--createSupportingIndexes applies to --shardKey/],
-  [['--body', '{}', '--include', 'shop'], /--body is the whole request/],
-  [['--body', '{}', '--shardKey', 'none'], /--body is the whole request/],
-  [['--body', '{}', '--createSupportingIndexes'], /--body is the whole request/],
+  [['--body', '{}', '--include', 'shop'], /'--body <json>' cannot be used with option '--include/],
+  [['--body', '{}', '--shardKey', 'none'], /'--body <json>' cannot be used with option '--shardKey/],
+  [
+    ['--body', '{}', '--createSupportingIndexes'],
+    /'--body <json>' cannot be used with option '--createSupportingIndexes/,
+  ],
 ])('start %j is refused', (args, message) => {
   expect(refused(['start', ...args])).toMatch(message)
 })

@@ -3,6 +3,7 @@ import path from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { metricsContentType } from '../../src/api/metrics.ts'
+import { parseCommandLine } from '../../src/cli/options.ts'
 import { apiUnderTest } from '../api/recording-instance.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 
@@ -43,9 +44,7 @@ const networkOwnerOf = ({ network_mode: mode = '' }: Service): string => mode.re
 const portsOf = (networkOwner: string): string[] =>
   all
     .filter(([, service]) => service.build !== undefined && networkOwnerOf(service) === networkOwner)
-    .map(([, { command = [] }]) =>
-      command.includes('--port') ? String(command[command.indexOf('--port') + 1]) : '27182',
-    )
+    .map(([, { environment = {} }]) => environment['TANDEM_PORT'] ?? '27182')
 
 test('the services that another service needs exist, in at least the same profiles', () => {
   for (const [name, service] of all) {
@@ -75,6 +74,28 @@ test('every mounted file is in the repository and read-only, and only one servic
     expect(existsSync(path.join(repositoryRoot, from)), from).toBe(true)
     expect(mode).toBe('ro')
   }
+})
+
+test('instances take their address from the environment, because the health check of the image does not see arguments', () => {
+  const instances = all.filter(([, { build }]) => build !== undefined)
+  expect(instances.length).toBeGreaterThan(0)
+  for (const [name, { command = [], environment = {} }] of instances) {
+    expect(
+      command.filter((one) => /^--(port|bind|tlsCert|config)/.test(one)),
+      name,
+    ).toEqual([])
+    const port = environment['TANDEM_PORT'] ?? '27182'
+    expect(parseCommandLine(['health'], environment), name).toEqual({
+      kind: 'health',
+      request: { url: `http://127.0.0.1:${port}` },
+    })
+  }
+})
+
+test('the health check of the image runs a command that the image has', () => {
+  const [, check = ''] =
+    /^HEALTHCHECK .* CMD \["sh", "-c", "tandem (\w+) \|\| exit 1"\]$/m.exec(read('Dockerfile')) ?? []
+  expect(parseCommandLine([check], {})).toMatchObject({ kind: 'health' })
 })
 
 test('ports are published only to the loopback address of the host, each of them once', () => {

@@ -1,0 +1,64 @@
+import type { ExistingDefinitions } from '../definitions/deferred-options.ts'
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import {
+  type CollectionDefinition,
+  collectionExpiry,
+  hasMaximum,
+  type IndexSpecification,
+  indexName,
+  isCapped,
+  sameNumber,
+  traitsOf,
+} from '../domain/definition.ts'
+import { namespace } from '../domain/namespace.ts'
+import { fieldNamed, numberOf, type TypedValue } from '../domain/raw-bson.ts'
+
+/**
+ * What a sync has deferred on the destination and has not restored: one line for each index and each option, in the order
+ * of the namespaces. Collections that were dropped are left out.
+ */
+export function deferredLeft(entries: readonly CatalogueEntry[], existing: ExistingDefinitions): string[] {
+  return entries
+    .flatMap((entry) => {
+      const found = existing.get(entry.destinationUUID ?? '')
+      if (!found) return []
+      const name = namespace(entry.database, entry.name)
+      return ofCollection(entry, found).map((what) => `${name}: ${what}`)
+    })
+    .sort()
+}
+
+function ofCollection({ wanted }: CatalogueEntry, { options, indexes }: CollectionDefinition): string[] {
+  const existing = new Map(indexes.map((one) => [indexName(one), one]))
+  return [
+    ...(isCapped(wanted.options) ? ofCapped(wanted.options, options) : []),
+    ...expiry(collectionExpiry(wanted.options), collectionExpiry(options)),
+    ...wanted.indexes.flatMap((one) => {
+      const what = ofIndex(one, existing.get(indexName(one)))
+      return what.length === 0 ? [] : [`index ${indexName(one)}: ${what.join(', ')}`]
+    }),
+  ]
+}
+
+function ofCapped(wanted: CollectionDefinition['options'], options: CollectionDefinition['options']): string[] {
+  const [size, max] = [fieldNamed(wanted, 'size'), fieldNamed(wanted, 'max')]
+  return [
+    ...(size && !sameNumber(size, fieldNamed(options, 'size')) ? [`size ${numberOf(size)}`] : []),
+    ...(hasMaximum(max) && !sameNumber(max, fieldNamed(options, 'max')) ? [`max ${numberOf(max)}`] : []),
+  ]
+}
+
+function ofIndex(wanted: IndexSpecification, existing: IndexSpecification | undefined): string[] {
+  if (!existing) return ['not built']
+  const [want, have] = [traitsOf(wanted), traitsOf(existing)]
+  return [
+    ...(want.unique && !have.unique ? ['unique'] : []),
+    ...(want.prepareUnique && !have.prepareUnique && !have.unique ? ['prepareUnique'] : []),
+    ...expiry(want.expireAfterSeconds, have.expireAfterSeconds),
+    ...(want.hidden && !have.hidden ? ['hidden'] : []),
+  ]
+}
+
+function expiry(wanted: TypedValue | undefined, existing: TypedValue | undefined): string[] {
+  return wanted && !sameNumber(wanted, existing) ? [`expireAfterSeconds ${numberOf(wanted)}`] : []
+}

@@ -1,0 +1,91 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Document } from 'mongodb'
+import type { Liveness, ObservedInstance } from '../coordination/liveness.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { givenUp, leaseMS } from '../mongo/lease-watch.ts'
+import { hasHolderEnded } from '../mongo/predecessors.ts'
+import { UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
+
+const pollMS = 250
+/** All leases must fit in one batch, so that no getMore is needed. No sync runs nearly as many instances. */
+const leasesMax = 1_000
+
+export interface LiveInstancesParts {
+  clusters: readonly Cluster[]
+  /** The stores of the heartbeats. */
+  heartbeats: readonly Liveness[]
+  /** False if the instances use Redis: they do not renew their leases then. */
+  renewLeases: boolean
+  /** Called once if an instance has to be observed before it is known whether it is alive. */
+  onWait: (ids: string[]) => void
+}
+
+/**
+ * The mongosyncIDs of instances that are alive: they renew their lease or send heartbeats. An instance that has stopped
+ * in an ordinary way has given its lease back, and on the same host the kernel tells that a process has ended. Otherwise
+ * an instance counts as dead when it has renewed nothing for the duration of a lease. Resolves at the first sign of life,
+ * so not all living instances need be among the result.
+ */
+export async function liveInstances(parts: LiveInstancesParts): Promise<string[]> {
+  const renewals = new Map<string, { renewal: string; since: number }>()
+  const ages = new Map<string, number>()
+  for (let isFirst = true; ; isFirst = false) {
+    const leases = (await Promise.all(parts.clusters.map(readLeases))).flat()
+    const ended = new Set(leases.filter(hasEnded).map(({ document }) => document['incarnation'] as string))
+    const alive = new Set<string>()
+    const unknown = new Set<string>()
+    for (const lease of parts.renewLeases ? leases : []) {
+      if (isOver(lease)) continue
+      const { key, id, renewal } = lease
+      const known = renewals.get(key)
+      if (known && known.renewal !== renewal) alive.add(id)
+      else if (!known) renewals.set(key, { renewal, since: performance.now() })
+      if (!known || performance.now() - known.since < leaseMS) unknown.add(id)
+    }
+    for (const { id, incarnation, lastSeenSeconds } of await beating(parts.heartbeats)) {
+      if (ended.has(incarnation)) continue
+      const before = ages.get(incarnation)
+      if (before !== undefined && lastSeenSeconds < before) alive.add(id)
+      ages.set(incarnation, lastSeenSeconds)
+      unknown.add(id)
+    }
+    if (alive.size > 0) return [...alive].sort()
+    if (unknown.size === 0) return []
+    if (isFirst) parts.onWait([...unknown].sort())
+    await sleep(pollMS)
+  }
+}
+
+interface StoredLease {
+  /** The cluster and the name of the lease. */
+  key: string
+  /** mongosyncID. */
+  id: string
+  /** Changes with each renewal and each lease term. */
+  renewal: string
+  document: Document
+}
+
+async function readLeases(cluster: Cluster): Promise<StoredLease[]> {
+  const metadata = new UnfencedMetadata(cluster)
+  const found = await metadata.read({ find: 'leases', filter: {}, limit: leasesMax, batchSize: leasesMax + 1 })
+  return found.map((document) => ({
+    key: `${cluster.name} ${String(document['_id'])}`,
+    id: String(document['owner'] ?? document['_id']),
+    renewal: `${String(document['epoch'])} ${Number(document['expiresAt'])}`,
+    document,
+  }))
+}
+
+function isOver(lease: StoredLease): boolean {
+  return Number(lease.document['expiresAt']) === givenUp.getTime() || hasEnded(lease)
+}
+
+function hasEnded({ id, document }: StoredLease): boolean {
+  return hasHolderEnded(document, id)
+}
+
+async function beating(stores: readonly Liveness[]): Promise<ObservedInstance[]> {
+  const observed = await Promise.all(stores.map((store) => store.instances()))
+  return observed.flat().filter(({ alive }) => alive)
+}

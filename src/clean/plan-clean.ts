@@ -1,0 +1,149 @@
+import { areWritesBlocked, blocksDestination, blocksSource } from '../commit/write-blocking.ts'
+import { SyncStore } from '../coordination/sync-store.ts'
+import { DeferredOptions } from '../definitions/deferred-options.ts'
+import { metadataDatabase } from '../domain/namespace.ts'
+import type { Cluster, ClusterName } from '../mongo/cluster.ts'
+import { code, codeOf } from '../mongo/errors.ts'
+import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
+import type { RetryContext } from '../mongo/retry.ts'
+import { clusterNames } from '../session/find-stored.ts'
+import { deferredLeft } from './deferred-left.ts'
+
+/** What `tandem clean` would change, and what it leaves alone. */
+export interface CleanPlan {
+  /** The stored sync; null if none is stored. */
+  sync: { source: ClusterName; destination: ClusterName; state: string } | null
+  /** Clusters on which user writes are allowed again. `known` is false if the server does not report whether it blocks. */
+  unblock: { cluster: ClusterName; known: boolean }[]
+  /** The cluster whose balancer is started again; null if none is. */
+  startBalancer: ClusterName | null
+  /** Clusters from which the metadata database is dropped, in this order. */
+  drop: ClusterName[]
+  /** What the sync has deferred on the destination. It stays as it is. */
+  deferred: string[]
+  /** What is left alone, with the reason and what to do about it. */
+  left: string[]
+}
+
+export interface PlanParts {
+  clusters: Record<ClusterName, Cluster>
+  record: SyncRecord | null
+  /** Clusters on which the operator wants user writes to be allowed, whoever has blocked them. */
+  unblock: readonly ClusterName[]
+  context: RetryContext
+}
+
+interface StoredSync {
+  record: SyncRecord
+  snapshot: Awaited<ReturnType<SyncStore['load']>>
+  state: string
+}
+
+/** Reads both clusters and changes nothing. */
+export async function planClean(parts: PlanParts): Promise<CleanPlan> {
+  const { clusters, record, context } = parts
+  const stored = record && (await loadStored(clusters[record.configuration.destination], record, context))
+  const plan: CleanPlan = { sync: null, unblock: [], startBalancer: null, drop: [], deferred: [], left: [] }
+  for (const name of clusterNames) await planUnblocking(plan, name, parts, stored)
+  // The destination comes first: without its record, what the source still has is no sync.
+  const destination = record?.configuration.destination ?? 'cluster1'
+  for (const name of [destination, ...clusterNames.filter((one) => one !== destination)])
+    if (await hasMetadata(clusters[name])) plan.drop.push(name)
+  if (!stored) return plan
+  plan.sync = { source: stored.record.configuration.source, destination, state: stored.state }
+  // A committed sync has restored both, and they may have been changed since.
+  if (stored.snapshot.matches('committed')) return plan
+  const metadata = new Metadata(clusters[destination], context)
+  if (await isBalancerStopped(clusters[destination], metadata)) plan.startBalancer = destination
+  const entries = (await metadata.collections.load()).filter(({ destinationUUID }) => destinationUUID)
+  const existing = await new DeferredOptions(clusters[destination], context).read(entries)
+  plan.deferred = deferredLeft(entries, existing)
+  return plan
+}
+
+async function loadStored(destination: Cluster, record: SyncRecord, context: RetryContext): Promise<StoredSync> {
+  const store = new SyncStore(destination, context, record.generation)
+  return { record, snapshot: await store.load(), state: store.view.state }
+}
+
+async function planUnblocking(
+  plan: CleanPlan,
+  name: ClusterName,
+  { clusters, unblock }: PlanParts,
+  stored: StoredSync | null,
+): Promise<void> {
+  const blocked = await isBlocked(clusters[name])
+  if (blocked === false) return
+  if (unblock.includes(name) || (stored && hasBlocked(name, stored)))
+    plan.unblock.push({ cluster: name, known: blocked === true })
+  else if (blocked) plan.left.push(`user writes on ${name} stay blocked: ${whyLeft(name, stored)}`)
+  else if (!stored)
+    plan.left.push(
+      `whether user writes on ${name} are blocked is unknown: its servers do not tell this user; ${lift(name)}`,
+    )
+}
+
+/** True if the sync has blocked user writes on this cluster, and has not handed the cluster over since. */
+function hasBlocked(name: ClusterName, { record: { configuration }, snapshot }: StoredSync): boolean {
+  if (name === configuration.destination) return blocksDestination(configuration) && !snapshot.hasTag('canWrite')
+  const isCommitting = (['committing', 'undoing', 'restoring', 'failed'] as const).some((state) =>
+    snapshot.matches(state),
+  )
+  return blocksSource(configuration) && isCommitting
+}
+
+function whyLeft(name: ClusterName, stored: StoredSync | null): string {
+  if (!stored) return `no sync is stored that has blocked them; ${lift(name)}`
+  const isFormerSource = name === stored.record.configuration.source && stored.snapshot.hasTag('decided')
+  if (isFormerSource) return `the sync has ended, and applications must not write to its source any more; ${lift(name)}`
+  return `this sync has not blocked them; ${lift(name)}`
+}
+
+function lift(name: ClusterName): string {
+  return `--unblock ${name} allows them`
+}
+
+/** Null if the server does not report it, or not to this user. */
+async function isBlocked(cluster: Cluster): Promise<boolean | null> {
+  if (cluster.before6) return false
+  try {
+    return await areWritesBlocked(cluster)
+  } catch (error) {
+    if (codeOf(error) === code.unauthorized) return null
+    throw error
+  }
+}
+
+async function isBalancerStopped(destination: Cluster, metadata: Metadata): Promise<boolean> {
+  if (!destination.sharded || (await metadata.sharding.loadBalancer()) !== 'full') return false
+  return (await destination.read('admin', { balancerStatus: 1 }))['mode'] !== 'full'
+}
+
+async function hasMetadata(cluster: Cluster): Promise<boolean> {
+  const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false, filter: { name: metadataDatabase } }
+  return ((await cluster.read('admin', command))['databases'] as unknown[]).length > 0
+}
+
+/** True if nothing is to be changed. */
+export function isClean({ unblock, startBalancer, drop }: CleanPlan): boolean {
+  return unblock.length === 0 && startBalancer === null && drop.length === 0
+}
+
+const deferredShownMax = 20
+
+/** The plan as lines for an operator. */
+export function planLines({ sync, unblock, startBalancer, drop, deferred, left }: CleanPlan): string[] {
+  const lines = [
+    sync ? `sync: ${sync.source} -> ${sync.destination}, ${sync.state}` : 'sync: none is stored on these clusters',
+    ...unblock.map(
+      ({ cluster, known }) =>
+        `unblock: user writes on ${cluster}${known ? '' : ' (the server does not report whether they are blocked)'}`,
+    ),
+    ...(startBalancer ? [`restart: the balancer of ${startBalancer}, which the sync has stopped`] : []),
+    ...drop.map((cluster) => `drop: database ${metadataDatabase} on ${cluster}`),
+    ...deferred.slice(0, deferredShownMax).map((what) => `deferred on ${sync?.destination}, and stays so: ${what}`),
+  ]
+  const more = deferred.length - deferredShownMax
+  if (more > 0) lines.push(`deferred on ${sync?.destination}: ${more} more; --json lists all`)
+  return [...lines, ...left.map((what) => `left alone: ${what}`)]
+}

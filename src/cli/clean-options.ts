@@ -1,0 +1,40 @@
+import { type Command, Option } from 'commander'
+import type { CleanOptions } from '../clean/run-clean.ts'
+import { addClusterOptions, readClusters } from './cluster-options.ts'
+import { addRedisOptions, readRedis, readRedisTls } from './redis-option.ts'
+
+export function addCleanCommand(
+  program: Command,
+  env: Readonly<Record<string, string | undefined>>,
+  found: (options: CleanOptions) => void,
+): void {
+  const clean = program
+    .command('clean')
+    .description(
+      'remove what an abandoned sync has left on both clusters: write blocks, a stopped balancer, and its metadata; lists it first; exit code 0: ' +
+        'nothing is left, 1: something is left, 2: could not read both clusters, 4: an instance is alive, 6: failed half-way',
+    )
+    .helpOption('-h, --help', 'print this help')
+  addRedisOptions(addClusterOptions(clean))
+    .addOption(
+      new Option(
+        '--unblock <cluster...>',
+        'allow user writes on this cluster, whoever has blocked them; may be repeated',
+      ).choices(['cluster0', 'cluster1']),
+    )
+    .addOption(new Option('--dry-run', 'only list, without a question on a terminal').conflicts('yes'))
+    .option('-y, --yes', 'change the clusters without a question; without a terminal nothing is changed otherwise')
+    .option('--json', 'print one JSON report instead of lines, without a question', false)
+    .action((options) => {
+      const redis = readRedis(clean, options, env)
+      found({
+        ...readClusters(clean, options, env),
+        redis,
+        redisTls: readRedisTls(clean, redis),
+        unblock: options.unblock ?? [],
+        yes: options.yes === true,
+        dryRun: options.dryRun === true,
+        json: options.json,
+      })
+    })
+}

@@ -1,0 +1,103 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { liveInstances } from '../../src/clean/live-instances.ts'
+import type { Liveness } from '../../src/coordination/liveness.ts'
+import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
+import { leaseMS } from '../../src/mongo/lease-watch.ts'
+import { idleProgress } from '../../src/session/report-progress.ts'
+import { oneSet } from '../mongo/one-set.ts'
+
+/** Which instances `tandem clean` considers alive, when it cannot ask the kernel whether their process has ended. */
+
+const one = oneSet()
+const leases = () => one.client.db('tandem_internal').collection<{ _id: string; expiresAt: Date }>('leases')
+let renewing = new AbortController()
+let repeated: Promise<void> = Promise.resolve()
+
+beforeEach(async () => {
+  await one.client.db('tandem_internal').dropDatabase()
+  renewing = new AbortController()
+})
+afterEach(async () => {
+  renewing.abort()
+  await repeated
+})
+
+async function lease(id: string, expiresAt = new Date(Date.now() - 3_600_000)): Promise<void> {
+  const fields = { owner: id, incarnation: `${id}-process`, process: null, epoch: 1, expiresAt, schemaVersion: 1 }
+  await leases().replaceOne({ _id: id }, fields, { upsert: true })
+}
+
+/** Repeats the work until the test ends. */
+function keepOn(work: (at: number) => Promise<unknown>): void {
+  const { signal } = renewing
+  repeated = (async () => {
+    for (let at = 1; !signal.aborted; at++) {
+      await work(at)
+      await sleep(200)
+    }
+  })()
+}
+
+async function observe({ renewLeases = true, heartbeats = [] as Liveness[] } = {}) {
+  const waitedFor: string[][] = []
+  const began = performance.now()
+  const alive = await liveInstances({
+    clusters: [one.cluster],
+    heartbeats,
+    renewLeases,
+    onWait: (ids) => waitedFor.push(ids),
+  })
+  return { alive, waitedFor, elapsedMS: performance.now() - began }
+}
+
+describe('a lease', () => {
+  it('that was given back needs no wait', async () => {
+    await lease('a', new Date(0))
+    expect(await observe()).toMatchObject({ alive: [], waitedFor: [] })
+  })
+
+  it('that is not renewed for its whole duration is dead, also if its stored expiry has long passed', async () => {
+    await lease('a')
+    const { alive, waitedFor, elapsedMS } = await observe()
+    expect([alive, waitedFor]).toEqual([[], [['a']]])
+    expect(elapsedMS).toBeGreaterThan(leaseMS)
+  })
+
+  it('that is renewed belongs to a living instance, also if its stored expiry has passed', async () => {
+    await lease('a', new Date(0))
+    await lease('b')
+    keepOn((at) => lease('b', new Date(at * 1_000)))
+    const { alive, elapsedMS } = await observe()
+    expect(alive).toEqual(['b'])
+    expect(elapsedMS).toBeLessThan(leaseMS)
+  })
+
+  it('says nothing if the instances use Redis, because it is not renewed then', async () => {
+    await lease('a')
+    expect(await observe({ renewLeases: false })).toMatchObject({ alive: [], waitedFor: [] })
+  })
+})
+
+describe('a heartbeat', () => {
+  const beat = (id: string) => ({
+    id,
+    incarnation: `${id}-1`,
+    coordinator: false,
+    partitions: [],
+    progress: idleProgress,
+  })
+
+  it('that is followed by another one belongs to a living instance, without a lease too', async () => {
+    const store = new MongoLiveness(one.cluster, { ttlMS: leaseMS })
+    await store.publish(beat('a'))
+    keepOn(() => store.publish(beat('a')))
+    expect(await observe({ heartbeats: [store] })).toMatchObject({ alive: ['a'], waitedFor: [['a']] })
+  })
+
+  it('that is the last one for the duration of a lease is none of a living instance', async () => {
+    const store = new MongoLiveness(one.cluster, { ttlMS: leaseMS })
+    await store.publish(beat('a'))
+    expect(await observe({ heartbeats: [store] })).toMatchObject({ alive: [], waitedFor: [['a']] })
+  })
+})
