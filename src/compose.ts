@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { clusterRisks, redisRisks } from './checks/transport.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
 import { addCircumstances } from './domain/circumstances.ts'
+import { errorDetails } from './domain/error-details.ts'
 import { errorStack, errorText, unreachableText } from './domain/error-text.ts'
 import { isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
@@ -73,6 +74,8 @@ class ClusterConnection implements Connection {
   #failure: unknown = null
   /** What the instance is waiting for before it accepts commands. */
   #waitingFor = ''
+  /** The last error of a cluster that does not answer. */
+  #waitingError: unknown
   #reporting: Disposable | null = null
   #redis: RedisLiveness | null = null
 
@@ -91,8 +94,9 @@ class ClusterConnection implements Connection {
     this.#booted = this.#boot(perform).catch((error) => {
       if (error instanceof StoppedError) return
       this.#failure = error
-      const stack = errorStack(error)
-      journal('the instance cannot start', { ...toFailure(error), ...(stack && { stack }) })
+      const [failure, stack] = [toFailure(error), errorStack(error)]
+      const details = errorDetails(failure.error, error)
+      journal('the instance cannot start', { ...failure, ...details, ...(stack && { stack }) })
       onFailure()
     })
   }
@@ -129,9 +133,9 @@ class ClusterConnection implements Connection {
     if (this.#failure) {
       const { error, errorDescription } = toFailure(this.#failure)
       const known = isRefusalName(error) && error !== 'InternalError'
-      throw new RefusedError(known ? error : 'WrongState', errorDescription)
+      throw new RefusedError(known ? error : 'WrongState', errorDescription, { cause: this.#failure })
     }
-    throw new RefusedError('ClusterUnreachable', `connecting: ${this.#waitingFor}`)
+    throw new RefusedError('ClusterUnreachable', `connecting: ${this.#waitingFor}`, { cause: this.#waitingError })
   }
 
   async #boot(perform: SyncInstanceParts['perform']): Promise<void> {
@@ -196,12 +200,14 @@ class ClusterConnection implements Connection {
         await this.#clusters[name].client.connect()
         const facts = await readFacts(this.#clusters[name])
         this.#clusters[name].writesCarryBypass = !facts.authenticated
+        this.#waitingError = undefined
         this.#waitingFor =
           'tandem is reading the stored state, or another process with the same --id still holds the lease; try again'
         return facts
       } catch (error) {
         addCircumstances(error, { cluster: name })
         if (!isTransient(error)) throw toFatal(`connecting to ${name}`, error)
+        this.#waitingError = error
         this.#waitingFor = `${unreachableText(error)}; check that cluster and the network`
         this.#options.journal('waiting for cluster', { cluster: name, error: errorText(error) })
         await sleep(250)

@@ -348,7 +348,8 @@ export function createApi(dependencies: ApiDependencies) {
       )
     })
     .onError((error, context) => {
-      if (error instanceof RefusedError) return failure(context, error.status, error.refusal, redactUris(error.message))
+      if (error instanceof RefusedError)
+        return failure(context, error.status, error.refusal, redactUris(error.message), error)
       // The message may contain anything, so it goes only to the log.
       onInternalError(error)
       return failure(

@@ -1,4 +1,5 @@
 import type { AuditEntry } from './audit-entry.ts'
+import type { ErrorDetails } from './error-details.ts'
 import type { PeerCommand } from './peer-command.ts'
 
 /**
@@ -10,10 +11,10 @@ export interface JournalFields {
   'cannot listen': { error: string }
   connected: { versions: string[]; resumed: boolean }
   'waiting for cluster': { cluster: string; error: string }
-  'the instance cannot start': { error: string; errorDescription: string; stack?: string }
+  'the instance cannot start': ErrorDetails & { error: string; errorDescription: string; stack?: string }
   state: { state: string; value: unknown }
   sync: { state: string }
-  failed: {
+  failed: ErrorDetails & {
     error: string
     errorDescription: string
     /** The state in which the failure occurred, as docs/states.md names it. */

@@ -1,4 +1,5 @@
 import { pathOf } from '../../machines/sync-view.ts'
+import { errorDetails } from '../domain/error-details.ts'
 import { errorStack } from '../domain/error-text.ts'
 import { causeOfFailure } from '../domain/errors.ts'
 import type { Journal } from '../domain/journal.ts'
@@ -39,9 +40,11 @@ export class StateLog {
     this.#journal('state', { state, value: snapshot.value })
     const { failure } = snapshot.context
     if (state === 'FAILED' && failure) {
-      const [retrying, stack] = [this.#retrying(), errorStack(causeOfFailure(failure))]
+      const cause = causeOfFailure(failure)
+      const [retrying, stack] = [this.#retrying(), errorStack(cause)]
       this.#journal('failed', {
         ...failure,
+        ...errorDetails(failure.error, cause),
         during,
         ...(sync && { sync }),
         ...(retrying && { retrying }),
