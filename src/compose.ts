@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { renderProgress } from './api/progress-schema.ts'
 import { clusterRisks, redisRisks } from './checks/transport.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
 import { addCircumstances } from './domain/circumstances.ts'
@@ -10,6 +11,7 @@ import type { Finding } from './domain/finding.ts'
 import type { Instance } from './domain/instance.ts'
 import type { Journal } from './domain/journal.ts'
 import type { LoadLevel } from './domain/limits.ts'
+import type { Progress } from './domain/progress.ts'
 import type { RedisTls } from './domain/redis-url.ts'
 import type { WorkMeter } from './domain/work-meter.ts'
 import type { AuditStore } from './mongo/audit-store.ts'
@@ -21,6 +23,7 @@ import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { clusterNames, findStoredSync } from './session/find-stored.ts'
 import { type Connection, InstanceCommands } from './session/instance-commands.ts'
+import { MongosyncLog } from './session/mongosync-log.ts'
 import { StateLog } from './session/state-log.ts'
 import { SyncInstance, type SyncInstanceParts } from './session/sync-instance.ts'
 
@@ -76,7 +79,7 @@ class ClusterConnection implements Connection {
   #waitingFor = ''
   /** The last error of a cluster that does not answer. */
   #waitingError: unknown
-  #reporting: Disposable | null = null
+  readonly #reporting: Disposable[] = []
   #redis: RedisLiveness | null = null
 
   constructor(options: ComposeOptions) {
@@ -112,7 +115,7 @@ class ClusterConnection implements Connection {
 
   /** Lets work in progress end for a limited time, then aborts it, because a cluster may not answer. */
   async close(): Promise<void> {
-    this.#reporting?.[Symbol.dispose]()
+    for (const report of this.#reporting) report[Symbol.dispose]()
     const abortTimer = setTimeout(() => this.#stop.abort(), closePatienceMS)
     if (!this.#instance) this.#stop.abort()
     await this.#instance?.close()
@@ -186,7 +189,12 @@ class ClusterConnection implements Connection {
     })
     if (stored) await instance.restore(stored)
     this.#instance = instance
-    this.#reporting = stateLog.reporting(() => instance.progress())
+    const progress = (): Progress => instance.progress()
+    this.#reporting.push(stateLog.reporting(progress))
+    const answerOf = (now: Progress): string => JSON.stringify({ progress: renderProgress(now), success: true })
+    const segments = async () => (await instance.session?.metadata.segments.counts()) ?? null
+    const { meter } = this.#options
+    this.#reporting.push(new MongosyncLog({ journal, meter, progress, answerOf, segments }).reporting())
     journal('connected', { versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null })
   }
 

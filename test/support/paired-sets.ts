@@ -10,7 +10,7 @@ export interface PairedSets {
   sourceClient: MongoClient
   destinationClient: MongoClient
   /** Starts an instance for the two clusters and waits until it is connected. */
-  startInstance(options?: Pick<TandemOptions, 'id' | 'env' | 'faults'>): Promise<Tandem>
+  startInstance(options?: Pick<TandemOptions, 'id' | 'env' | 'faults' | 'extraArgs'>): Promise<Tandem>
 }
 
 const connectPolling = { timeout: 30_000, interval: 20 }
