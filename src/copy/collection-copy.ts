@@ -30,6 +30,8 @@ type CopyPhase = 'Starting initializing partitions phase' | 'Starting collection
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress' | 'progressed'> {
   catalogue: Catalogue
   coordination: Coordination
+  /** Reloads the catalogue that the coordinator has stored. */
+  reload: () => Promise<void>
   /** Reads from the stored progress how many bytes this instance has copied. */
   countCopied: () => Promise<void>
   /** The number of partitions of the sync. A collection is copied when each of them has ended its copy. */
