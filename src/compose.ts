@@ -1,14 +1,17 @@
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { renderProgress } from './api/progress-schema.ts'
 import { clusterRisks, redisRisks } from './checks/transport.ts'
 import { MongoLiveness } from './coordination/mongo-liveness.ts'
 import { addCircumstances } from './domain/circumstances.ts'
+import { errorDetails } from './domain/error-details.ts'
 import { errorStack, errorText, unreachableText } from './domain/error-text.ts'
 import { isRefusalName, RefusedError, StoppedError, toFailure } from './domain/errors.ts'
 import type { Finding } from './domain/finding.ts'
 import type { Instance } from './domain/instance.ts'
 import type { Journal } from './domain/journal.ts'
 import type { LoadLevel } from './domain/limits.ts'
+import type { Progress } from './domain/progress.ts'
 import type { RedisTls } from './domain/redis-url.ts'
 import type { WorkMeter } from './domain/work-meter.ts'
 import type { AuditStore } from './mongo/audit-store.ts'
@@ -20,6 +23,7 @@ import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { clusterNames, findStoredSync } from './session/find-stored.ts'
 import { type Connection, InstanceCommands } from './session/instance-commands.ts'
+import { MongosyncLog } from './session/mongosync-log.ts'
 import { StateLog } from './session/state-log.ts'
 import { SyncInstance, type SyncInstanceParts } from './session/sync-instance.ts'
 
@@ -73,7 +77,9 @@ class ClusterConnection implements Connection {
   #failure: unknown = null
   /** What the instance is waiting for before it accepts commands. */
   #waitingFor = ''
-  #reporting: Disposable | null = null
+  /** The last error of a cluster that does not answer. */
+  #waitingError: unknown
+  readonly #reporting: Disposable[] = []
   #redis: RedisLiveness | null = null
 
   constructor(options: ComposeOptions) {
@@ -91,8 +97,9 @@ class ClusterConnection implements Connection {
     this.#booted = this.#boot(perform).catch((error) => {
       if (error instanceof StoppedError) return
       this.#failure = error
-      const stack = errorStack(error)
-      journal('the instance cannot start', { ...toFailure(error), ...(stack && { stack }) })
+      const [failure, stack] = [toFailure(error), errorStack(error)]
+      const details = errorDetails(failure.error, error)
+      journal('the instance cannot start', { ...failure, ...details, ...(stack && { stack }) })
       onFailure()
     })
   }
@@ -108,7 +115,7 @@ class ClusterConnection implements Connection {
 
   /** Lets work in progress end for a limited time, then aborts it, because a cluster may not answer. */
   async close(): Promise<void> {
-    this.#reporting?.[Symbol.dispose]()
+    for (const report of this.#reporting) report[Symbol.dispose]()
     const abortTimer = setTimeout(() => this.#stop.abort(), closePatienceMS)
     if (!this.#instance) this.#stop.abort()
     await this.#instance?.close()
@@ -129,9 +136,9 @@ class ClusterConnection implements Connection {
     if (this.#failure) {
       const { error, errorDescription } = toFailure(this.#failure)
       const known = isRefusalName(error) && error !== 'InternalError'
-      throw new RefusedError(known ? error : 'WrongState', errorDescription)
+      throw new RefusedError(known ? error : 'WrongState', errorDescription, { cause: this.#failure })
     }
-    throw new RefusedError('ClusterUnreachable', `connecting: ${this.#waitingFor}`)
+    throw new RefusedError('ClusterUnreachable', `connecting: ${this.#waitingFor}`, { cause: this.#waitingError })
   }
 
   async #boot(perform: SyncInstanceParts['perform']): Promise<void> {
@@ -182,7 +189,12 @@ class ClusterConnection implements Connection {
     })
     if (stored) await instance.restore(stored)
     this.#instance = instance
-    this.#reporting = stateLog.reporting(() => instance.progress())
+    const progress = (): Progress => instance.progress()
+    this.#reporting.push(stateLog.reporting(progress))
+    const answerOf = (now: Progress): string => JSON.stringify({ progress: renderProgress(now), success: true })
+    const segments = async () => (await instance.session?.metadata.segments.counts()) ?? null
+    const { meter } = this.#options
+    this.#reporting.push(new MongosyncLog({ journal, meter, progress, answerOf, segments }).reporting())
     journal('connected', { versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null })
   }
 
@@ -196,12 +208,14 @@ class ClusterConnection implements Connection {
         await this.#clusters[name].client.connect()
         const facts = await readFacts(this.#clusters[name])
         this.#clusters[name].writesCarryBypass = !facts.authenticated
+        this.#waitingError = undefined
         this.#waitingFor =
           'tandem is reading the stored state, or another process with the same --id still holds the lease; try again'
         return facts
       } catch (error) {
         addCircumstances(error, { cluster: name })
         if (!isTransient(error)) throw toFatal(`connecting to ${name}`, error)
+        this.#waitingError = error
         this.#waitingFor = `${unreachableText(error)}; check that cluster and the network`
         this.#options.journal('waiting for cluster', { cluster: name, error: errorText(error) })
         await sleep(250)

@@ -5,7 +5,7 @@ import { Sampler } from './api/sampler.ts'
 import { type ServeOptions, serveApi } from './api/server.ts'
 import { Tokens } from './api/tokens.ts'
 import { isLoopback } from './cli/listen-options.ts'
-import type { ServeCommandOptions } from './cli/serve-options.ts'
+import { type ServeCommandOptions, shownOptions } from './cli/serve-options.ts'
 import { readTokens } from './cli/token.ts'
 import { collectInOnePass } from './collect-garbage.ts'
 import { compose as composeInstance } from './compose.ts'
@@ -28,6 +28,8 @@ export async function serve(options: ServeCommandOptions, version: string, compo
     rotate()
     journal('log rotated', {})
   })
+  journal('Version info', { version, os: process.platform, arch: process.arch })
+  journal('Mongosync Options', shownOptions(options))
   for (const notice of options.notices) journal('notice', { notice })
   const meter = new WorkMeter()
   const { instance, close } = compose({
@@ -59,6 +61,10 @@ export async function serve(options: ServeCommandOptions, version: string, compo
     anyHost: !isLoopback(bind),
     onInternalError,
     onTokensRefused,
+    exchanges: {
+      received: (request) => journal('Received request', request),
+      answered: (response) => journal('sent response', response),
+    },
   })
   onHangup(options, { journal, reopen, tokens, sampler })
   const onConnectionsRefused: ServeOptions['onConnectionsRefused'] = (refused) =>

@@ -1,3 +1,5 @@
+import * as v from 'valibot'
+import { detailEntries } from '../../src/api/schemas.ts'
 import { refusalStatus } from '../../src/domain/errors.ts'
 import { apiUnderTest } from '../../test/api/recording-instance.ts'
 import { exampleOf } from './api-examples.ts'
@@ -141,6 +143,11 @@ ${table(
     ['`success`', 'boolean', '`false`'],
     ['`error`', 'string', 'Name of the error, one of those below.'],
     ['`errorDescription`', 'string', 'What was refused, which field is wrong, and the remedy.'],
+    ...Object.entries(detailEntries).map(([name, { wrapped }]) => [
+      `\`${name}\``,
+      'string, may be absent',
+      v.getDescription(wrapped) ?? '',
+    ]),
   ],
 )}
 

@@ -1,16 +1,24 @@
 import type { Context } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { errorDetails } from '../domain/error-details.ts'
 import type { FailureAnswer } from './schemas.ts'
 
-/** The response of every refusal. */
+/**
+ * The response of every refusal.
+ * @param reason the error that was refused with, whose cluster and causes the response names
+ */
 export function failure(
   context: Context,
   status: ContentfulStatusCode,
   error: FailureAnswer['error'],
   errorDescription: string,
+  reason?: unknown,
 ): Response {
-  const body: FailureAnswer = { success: false, error, errorDescription }
-  return context.json(body, status)
+  return context.json(failureBody(error, errorDescription, reason), status)
+}
+
+export function failureBody(error: FailureAnswer['error'], errorDescription: string, reason?: unknown): FailureAnswer {
+  return { success: false, error, errorDescription, ...errorDetails(error, reason) }
 }
 
 /** @param allow the methods that the path accepts */

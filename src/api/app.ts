@@ -25,6 +25,7 @@ import { oneAtATime } from './one-at-a-time.ts'
 import { processMetrics } from './process-metrics.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
 import { readEmptyBody, readJsonObject } from './read-body.ts'
+import { bodyForLog, type ExchangeRecorder, recordExchanges } from './record-exchanges.ts'
 import { requireToken } from './require-token.ts'
 import { parseResync, resyncBodySchema } from './resync-schema.ts'
 import type { Sampler } from './sampler.ts'
@@ -48,11 +49,15 @@ export interface ApiDependencies {
   anyHost?: boolean
   /** Receives unexpected errors. The response says only that there was one. */
   onInternalError?: (error: unknown) => void
+  /** Receives commands and their answers, for the log. */
+  exchanges?: ExchangeRecorder
   /** Called when an address has failed to send a valid token too often; once a minute at most. */
   onTokensRefused?: (refused: RefusedTokens) => void
 }
 
 export type Api = ReturnType<typeof createApi>
+
+const unrecorded: ExchangeRecorder = { received: () => {}, answered: () => {} }
 
 /** Paths that need no token: load balancers and supervisors must be able to ask whether the process answers. */
 const openPaths = ['/healthz', ...dashboardPaths]
@@ -63,7 +68,7 @@ const openPaths = ['/healthz', ...dashboardPaths]
  */
 export function createApi(dependencies: ApiDependencies) {
   const { instance, sampler, version, meter = new WorkMeter(), tokens = null, anyHost = false } = dependencies
-  const { onInternalError = () => {}, onTokensRefused = () => {} } = dependencies
+  const { onInternalError = () => {}, onTokensRefused = () => {}, exchanges = unrecorded } = dependencies
   processMetrics() // the event loop is observed from now on
   const check = oneAtATime('check', ({ configuration, ...options }: CheckRequest) =>
     instance.check(configuration, options),
@@ -97,6 +102,7 @@ export function createApi(dependencies: ApiDependencies) {
       tokens === null ? (_context, next) => next() : requireToken(tokens, new FailedTokens(onTokensRefused), openPaths),
     )
     .use(auditAdmitted(recorder))
+    .use(recordExchanges(exchanges))
 
     .post(
       '/api/v1/start',
@@ -107,7 +113,10 @@ export function createApi(dependencies: ApiDependencies) {
         successSchema,
       ),
       async (context) => {
-        await instance.start(parseStartBody(await readJsonObject(context.req.raw)))
+        const body = await readJsonObject(context.req.raw)
+        const configuration = parseStartBody(body)
+        exchanges.received({ method: 'POST', uri: context.req.path, body: bodyForLog(JSON.stringify(body)) })
+        await instance.start(configuration)
         return context.json(success)
       },
     )
@@ -348,7 +357,8 @@ export function createApi(dependencies: ApiDependencies) {
       )
     })
     .onError((error, context) => {
-      if (error instanceof RefusedError) return failure(context, error.status, error.refusal, redactUris(error.message))
+      if (error instanceof RefusedError)
+        return failure(context, error.status, error.refusal, redactUris(error.message), error)
       // The message may contain anything, so it goes only to the log.
       onInternalError(error)
       return failure(

@@ -68,7 +68,8 @@ export function auditAdmitted(recorder: CommandRecorder): MiddlewareHandler {
   }
 }
 
-function commandOf(method: string, path: string): AuditedCommand | null {
+/** The audited command of a request; null if it is a query or unknown. */
+export function commandOf(method: string, path: string): AuditedCommand | null {
   if (method === 'PATCH') return path === '/api/v1/limits' ? 'limit' : null
   if (method !== 'POST') return null
   return auditedCommands.find((command) => command !== 'limit' && path === `/api/v1/${command}`) ?? null

@@ -1,5 +1,6 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { failureBody } from './answers.ts'
 
 /** Answers input that is not a valid request (late, oversized or malformed headers) in the API's error format too. */
 
@@ -15,9 +16,7 @@ const answers: Record<string, readonly [status: string, description: string]> = 
 }
 const malformed = ['400 Bad Request', 'the request is not valid HTTP'] as const
 
-export function badRequest(errorDescription: string) {
-  return { success: false, error: 'InvalidRequest', errorDescription }
-}
+export const badRequest = (errorDescription: string) => failureBody('InvalidRequest', errorDescription)
 
 export function answerBadClients(server: Server): void {
   const latest = new WeakMap<Socket, { request: IncomingMessage; response: ServerResponse }>()

@@ -1,6 +1,6 @@
 import { isIPv4 } from 'node:net'
 import type { HonoRequest, MiddlewareHandler } from 'hono'
-import type { FailureAnswer } from './schemas.ts'
+import { failure } from './answers.ts'
 
 /**
  * Refuses requests of foreign web pages. Without a token, the API is protected only because it accepts no connections
@@ -20,14 +20,14 @@ export function guardHost(anyHost: boolean): MiddlewareHandler {
     const host = context.req.header('host') ?? url.host
     const name = hostName(host)
     if (name === null || !(anyHost || isLoopback(name))) {
-      return context.json(forbidden('Host: must be localhost or a loopback address'), 403)
+      return failure(context, 403, 'InvalidRequest', 'Host: must be localhost or a loopback address')
     }
     const origin = context.req.header('origin')
     if (origin !== undefined && !isSameOrigin(origin, `${url.protocol}//${host}`)) {
-      return context.json(forbidden('Origin: requests from other origins are not accepted'), 403)
+      return failure(context, 403, 'InvalidRequest', 'Origin: requests from other origins are not accepted')
     }
     if (context.req.header('sec-fetch-site') === 'cross-site' && !isVisit(context.req)) {
-      return context.json(forbidden('Sec-Fetch-Site: requests from other sites are not accepted'), 403)
+      return failure(context, 403, 'InvalidRequest', 'Sec-Fetch-Site: requests from other sites are not accepted')
     }
     await next()
     return undefined
@@ -42,10 +42,6 @@ function isVisit(request: HonoRequest): boolean {
   const { method, path } = request
   const [mode, destination] = [request.header('sec-fetch-mode'), request.header('sec-fetch-dest')]
   return method === 'GET' && path === '/' && mode === 'navigate' && destination === 'document'
-}
-
-function forbidden(errorDescription: string): FailureAnswer {
-  return { success: false, error: 'InvalidRequest', errorDescription }
 }
 
 /** The name in a Host header without its port, as browsers normalise it; null if it is not a plain host. */

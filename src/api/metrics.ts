@@ -1,5 +1,7 @@
 import process from 'node:process'
 import { Registry } from 'prom-client'
+import { errorDetails } from '../domain/error-details.ts'
+import { causeOfFailure, type Failure } from '../domain/errors.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import type { WorkMeter } from '../domain/work-meter.ts'
 import { MetricSet } from './metric-set.ts'
@@ -63,8 +65,8 @@ function addState(set: MetricSet, progress: Progress): void {
   )
   set.gauge(
     'tandem_failure',
-    'Always 1; the label is the name of the failure. Present while the instance is FAILED.',
-    failure ? { labels: { error: failure.error }, value: 1 } : null,
+    'Always 1; the labels are the name of the failure, and cluster and server error if they are known. Present while the instance is FAILED.',
+    failure ? { labels: failureLabels(failure), value: 1 } : null,
   )
   set.gauge('tandem_can_commit', 'Whether a commit would be accepted.', Number(progress.canCommit))
   set.gauge('tandem_can_write', 'Whether applications may write on the destination.', flag(progress.canWrite))
@@ -85,6 +87,16 @@ function addState(set: MetricSet, progress: Progress): void {
     'Whether the copy is slowed down because the destination is overloaded.',
     Number(progress.limits?.backedOff !== undefined),
   )
+}
+
+/** Names only, so that the alert can show them. */
+function failureLabels(failure: Failure): Record<string, string> {
+  const { cluster, codeName } = errorDetails(failure.error, causeOfFailure(failure))
+  return {
+    error: failure.error,
+    ...(cluster !== undefined && { cluster }),
+    ...(codeName !== undefined && { code_name: codeName }),
+  }
 }
 
 /** The figures of progress. */

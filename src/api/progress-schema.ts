@@ -1,8 +1,11 @@
 import * as v from 'valibot'
+import { errorDetails } from '../domain/error-details.ts'
+import { causeOfFailure } from '../domain/errors.ts'
 import type { Progress, VerificationSide } from '../domain/progress.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { commitEstimateSchema, rehearsalSchema } from './commit-schema.ts'
 import { limitsSchema, renderLimits } from './limits-schema.ts'
+import { detailEntries } from './schemas.ts'
 import { objectOf } from './strict-schema.ts'
 
 /** The answer of `GET /api/v1/progress`: only these fields leave the process. */
@@ -39,6 +42,7 @@ const pingSchema = (cluster: string) =>
 const failureSchema = objectOf({
   error: text('Name of the failure.'),
   errorDescription: text('What failed and how to fix it.'),
+  ...detailEntries,
 })
 
 export const progressSchema = objectOf({
@@ -140,7 +144,11 @@ export function renderProgress(progress: Progress): RenderedProgress {
       destination: renderSide(verification.destination),
     },
     ...(failure && {
-      failure: { error: failure.error, errorDescription: redactUris(failure.errorDescription) },
+      failure: {
+        error: failure.error,
+        errorDescription: redactUris(failure.errorDescription),
+        ...errorDetails(failure.error, causeOfFailure(failure)),
+      },
     }),
     ...(progress.warnings && { warnings: progress.warnings.map(redactUris) }),
     ...(progress.estimatedSecondsToCatchUp !== undefined && {

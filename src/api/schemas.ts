@@ -17,10 +17,27 @@ export const healthSchema = objectOf({
   version: v.pipe(v.string(), v.description('Version of tandem.')),
 })
 
+/** Details of an error, as `errorDetails` derives them. */
+export const detailEntries = {
+  cluster: v.exactOptional(v.pipe(v.string(), v.description('cluster0 or cluster1, if the error came from one.'))),
+  codeName: v.exactOptional(v.pipe(v.string(), v.description("The server's name of the error code."))),
+  lastError: v.exactOptional(v.pipe(v.string(), v.description('The last error of the driver or the server.'))),
+  lost: v.exactOptional(
+    v.pipe(v.literal('nothing'), v.description('What is lost: nothing; absent if tandem cannot know.')),
+  ),
+  docs: v.exactOptional(
+    v.pipe(
+      v.string(),
+      v.description('Page of the documentation, in the package, and the heading that explains the error.'),
+    ),
+  ),
+}
+
 export const failureSchema = objectOf({
   success: v.literal(false),
   error: v.pipe(v.picklist(refusalNames), v.description('Name of the error.')),
   errorDescription: v.pipe(v.string(), v.description('What was refused, which field is wrong, and the remedy.')),
+  ...detailEntries,
 })
 
 export type FailureAnswer = v.InferOutput<typeof failureSchema>

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { refusalStatus } from '../domain/errors.ts'
 import type { Instance } from '../domain/instance.ts'
 import { type GivenCommand, type PeerAnswers, type PeerCommand, peerCommands } from '../domain/peer-command.ts'
-import { wrongMethod } from './answers.ts'
+import { failureBody, wrongMethod } from './answers.ts'
 import type { RefusalVariables } from './audit-commands.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
 import { describeCommand } from './describe-endpoint.ts'
@@ -63,10 +63,15 @@ async function readGiven(command: PeerCommand, request: Request): Promise<GivenC
 
 /** The error of the first refusal is the error of the whole request; `answers` contains each answer. */
 function renderAnswers(given: PeerAnswers) {
-  const answers = Object.fromEntries(given)
+  const answers = Object.fromEntries(
+    [...given].map(([id, answer]) => [
+      id,
+      answer.success ? answer : failureBody(answer.error, answer.errorDescription),
+    ]),
+  )
   const [refused] = [...given].flatMap(([id, answer]) => (answer.success ? [] : [{ id, ...answer }]))
   if (!refused) return { status: 200 as const, body: { success: true, answers } }
   const { id, error, errorDescription } = refused
-  const body = { success: false, error, errorDescription: `${id}: ${errorDescription}`, answers }
+  const body = { ...failureBody(error, `${id}: ${errorDescription}`), answers }
   return { status: refusalStatus[error], body }
 }

@@ -2,6 +2,7 @@ import { type RefusalName, refusalStatus } from '../domain/errors.ts'
 import { type InstanceRow, type InstancesTotals, percentOf, totalsOf } from '../domain/instances.ts'
 import { printable } from '../domain/printable.ts'
 import type { Progress } from '../domain/progress.ts'
+import { errorLine } from './error-line.ts'
 import { type Column, renderTable } from './table.ts'
 
 /** The answers of several instances as one table. Text that does not fit into cells follows in full below the table. */
@@ -143,14 +144,13 @@ export function notes(lines: readonly Line[], answers: readonly Answer[]): strin
     sendersOf.set(message, [...(sendersOf.get(message) ?? []), sender])
   }
   for (const { id, progress } of lines) {
-    if (progress?.failure) say(id, `${progress.failure.error}: ${progress.failure.errorDescription}`)
+    if (progress?.failure) say(id, errorLine(progress.failure))
     if (progress?.retrying) say(id, `retrying ${progress.retrying.what} since ${progress.retrying.since}`)
     for (const warning of progress?.warnings ?? []) say(id, `warning: ${warning}`)
   }
   for (const { url, reply, status } of answers) {
     // What the client itself has to say about an address does not belong to the table.
-    if (reply['success'] !== true && status !== null)
-      say(url, `${text(reply['error'])}: ${text(reply['errorDescription'])}`)
+    if (reply['success'] !== true && status !== null) say(url, errorLine(reply))
   }
   return [...sendersOf].map(([message, senders]) => printable(`${senders.join(', ')}: ${message}`))
 }

@@ -4,6 +4,7 @@ import { instancesTable, ofEachInstance, outcomeTable, progressTable } from './a
 import type { ClientRequest } from './client-options.ts'
 import { collectionsTable } from './collections.ts'
 import { announcement, type Confirm } from './confirm.ts'
+import { errorLine } from './error-line.ts'
 import { type ExitCode, exitCodeOf, exitCodes } from './exit-codes.ts'
 import { findingsText } from './findings.ts'
 import { send } from './send.ts'
@@ -53,7 +54,7 @@ export async function runClient(request: ClientRequest, output: ClientOutput): P
     }
   }
   for (const { reply, status } of all) {
-    if (status === null) err(printable(`error: ${reply['error']}: ${reply['errorDescription']}`))
+    if (status === null) err(printable(`error: ${errorLine(reply)}`))
   }
   return exitCodeOf(ofEach, request.failOn)
 }

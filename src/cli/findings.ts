@@ -1,6 +1,7 @@
 import type { Finding } from '../domain/finding.ts'
 import { printable } from '../domain/printable.ts'
 import type { Answer } from './answers.ts'
+import { errorLine } from './error-line.ts'
 
 /** The findings of `tandem check` as text: one line for each finding, and its remedy below it. */
 export function findingsText(answers: readonly Answer[]): string[] {
@@ -8,7 +9,7 @@ export function findingsText(answers: readonly Answer[]): string[] {
     if (status === null) return []
     const head = answers.length > 1 ? [printable(url)] : []
     if (reply['success'] !== true) {
-      return [...head, printable(`${String(reply['error'])}: ${String(reply['errorDescription'])}`)]
+      return [...head, printable(errorLine(reply))]
     }
     const findings = findingsIn(reply)
     if (findings.length === 0) return [...head, 'nothing found: start will be accepted']

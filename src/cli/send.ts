@@ -1,3 +1,4 @@
+import { docsOf } from '../domain/error-details.ts'
 import type { Access } from './access.ts'
 import type { Answer } from './answers.ts'
 import type { ClientRequest } from './client-options.ts'
@@ -92,5 +93,5 @@ function isDistrust(code: string): boolean {
 }
 
 function unanswered(url: string, error: (typeof clientErrors)[number], errorDescription: string): Answer {
-  return { url, reply: { success: false, error, errorDescription }, status: null }
+  return { url, reply: { success: false, error, errorDescription, docs: docsOf(error) }, status: null }
 }

@@ -96,6 +96,16 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
   }
 }
 
+/** The options for the log, without secrets: neither credentials nor tokens nor the contents of files. */
+export function shownOptions(options: ServeCommandOptions): Record<string, unknown> {
+  const { cluster0, cluster1, id, port, bind, loadLevel, logPath, logLevel, redis, exitOnFailure } = options
+  return {
+    ...{ cluster0: redactUri(cluster0), cluster1: redactUri(cluster1), id, port, bind, loadLevel, logPath },
+    ...{ verbosity: logLevel, redis: redis && redactUri(redis), exitOnFailure },
+    ...{ tls: options.tls !== null, token: options.tokens !== null },
+  }
+}
+
 export interface EffectiveSetting {
   name: string
   /** The value without credentials; null if nothing is set. */

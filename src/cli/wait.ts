@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { printable } from '../domain/printable.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { Access } from './access.ts'
+import { errorLine } from './error-line.ts'
 import { exitCodes } from './exit-codes.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
@@ -80,9 +81,7 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
 
   function sentences(outcome: keyof typeof waitCodes, { answered }: Sample, seconds: number): string[] {
     if (outcome === 'reached') return [`${request.until} after ${seconds} s`]
-    const reasons = answered.flatMap(({ failure }) =>
-      failure ? [`${failure.error}: ${failure.errorDescription}`] : [],
-    )
+    const reasons = answered.flatMap(({ failure }) => (failure ? [errorLine(failure)] : []))
     const what = outcome === 'failed' ? 'FAILED' : `not ${request.until} after ${seconds} s`
     return [what, ...new Set(reasons)]
   }

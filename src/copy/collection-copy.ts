@@ -25,6 +25,8 @@ const claimedShared = 2
 /** Other instances may claim the same segments at the same time; the next attempt tries other segments. */
 const claimAttempts = 2
 
+type CopyPhase = 'Starting initializing partitions phase' | 'Starting collection copy phase'
+
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress' | 'progressed'> {
   catalogue: Catalogue
   coordination: Coordination
@@ -52,6 +54,8 @@ export class CollectionCopy {
   readonly #work: TrackedWork
   readonly #over = deferred<void>()
   #beganAt: number | null = null
+  /** Phases that are in the log. A collection that is created later does not begin them again. */
+  readonly #loggedPhases = new Set<CopyPhase>()
   #closing: Promise<unknown> | null = null
   #claims = Date.now()
   /** Claimed segments whose copy has not begun. */
@@ -140,6 +144,7 @@ export class CollectionCopy {
         isKnown: (one) => this.#isKnown(one),
         progressed,
       }
+      this.#logPhase('Starting collection copy phase')
       const fill = entry.converging ? convergeSegment : copySegment
       await fill(parts, entry, segment)
       if (segment.done && context.meter) context.meter.copiedSegments += 1
@@ -282,6 +287,7 @@ export class CollectionCopy {
     await reload()
     const unplanned = catalogue.entries().filter(isUnplanned)
     if (unplanned.length === 0) return
+    this.#logPhase('Starting initializing partitions phase')
     const planned = new Map<CatalogueEntry, Segment[]>()
     await inParallel(plansAtOnce, unplanned, async (entry) => {
       const what = `planning the copy of ${entry.database}.${entry.name}`
@@ -303,6 +309,12 @@ export class CollectionCopy {
     // first removes the segments stored here.
     for (const entry of known) entry.planned = saved.has(entry.uuid)
     await metadata.segments.open([...saved])
+  }
+
+  #logPhase(phase: CopyPhase): void {
+    if (this.#loggedPhases.has(phase)) return
+    this.#loggedPhases.add(phase)
+    this.#parts.context.journal?.(phase, {})
   }
 
   /** Runs once per coordinator term: a predecessor may have crashed between storing a plan and opening its segments. */

@@ -1,13 +1,15 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Command } from './commands.js' */
+/** @import { ShownError } from './error-text.js' */
 import { ask, askForControlToken } from './access.js'
 import { allOf, commands, effect, obstacle } from './commands.js'
+import { errorText } from './error-text.js'
 import { enumerated } from './format.js'
 import { byId, create, setList, setText, showText } from './page.js'
 
 /** The command buttons, the confirmation before each command, and the answers of the instances. */
 
-/** @typedef {{ success: boolean, error?: string, errorDescription?: string }} Answer */
+/** @typedef {ShownError & { success: boolean }} Answer */
 /** @typedef {Answer & { answers?: Record<string, Answer> }} Reply */
 
 const label = { pause: 'Pause', resume: 'Resume', commit: 'Commit', abort: 'Abort', reverse: 'Reverse' }
@@ -112,14 +114,14 @@ export class Actions {
  * @param {Command} command
  * @param {Reply} reply
  */
-function outcomeOf(command, { answers, errorDescription }) {
-  if (!answers) return [{ text: `${command}: ${errorDescription}`, className: 'refused' }]
+function outcomeOf(command, { answers, ...error }) {
+  if (!answers) return [{ text: `${command}: ${errorText(error)}`, className: 'refused' }]
   const all = Object.entries(answers)
   const accepted = all.filter(([, { success }]) => success).map(([id]) => id)
   const refused = all.filter(([, { success }]) => !success)
   return [
     ...(accepted.length > 0 ? [{ text: `${command} accepted by ${enumerated(accepted)}`, className: 'accepted' }] : []),
-    ...refused.map(([id, answer]) => ({ text: `${id}: ${answer.errorDescription}`, className: 'refused' })),
+    ...refused.map(([id, answer]) => ({ text: `${id}: ${errorText(answer)}`, className: 'refused' })),
   ]
 }
 

@@ -4,6 +4,7 @@
 /** @import { Passes } from './collection-cells.js' */
 import { ask } from './access.js'
 import { cellsOf, isBehind, passesOf } from './collection-cells.js'
+import { errorText } from './error-text.js'
 import { count } from './format.js'
 import { byId, showText } from './page.js'
 import { leadingProgress } from './phases.js'
@@ -79,7 +80,7 @@ async function refresh() {
     const response = await ask(`/api/v1/collections?limit=${rowsShown}&after=${skipped}`, {}, patienceMS)
     const answer = /** @type {CollectionsAnswer | FailureAnswer} */ (await response.json())
     if (answer.success) show(answer, skipped)
-    else showText('collections-note', `Not available: ${answer.errorDescription}`)
+    else showText('collections-note', `Not available: ${errorText(answer)}`)
   } catch {
     showText('collections-note', 'Not available: tandem does not answer.')
   } finally {

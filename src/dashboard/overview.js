@@ -1,5 +1,6 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Progress } from './phases.js' */
+import { errorText } from './error-text.js'
 import { bytes, count, duration, percent } from './format.js'
 import { byId, setList, setText, showText } from './page.js'
 import { leadingProgress } from './phases.js'
@@ -69,7 +70,7 @@ function noticesOf({ instances, progress, problem }) {
   for (const { id, of, lost, row } of all) {
     if (lost && row) say('warning', `lost: no heartbeat for ${duration(row.lastSeenSeconds)}`, id)
     else {
-      if (of.failure) say('failure', `${of.failure.error}: ${of.failure.errorDescription}`, id)
+      if (of.failure) say('failure', `${of.failure.error}: ${errorText(of.failure)}`, id)
       if (of.retrying) say('retrying', `retrying since ${of.retrying.since}: ${of.retrying.what}`, id)
       for (const warning of of.warnings ?? []) say('warning', warning, id)
     }

@@ -10,6 +10,7 @@ import type { WorkMeter } from '../domain/work-meter.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { MovedError } from '../mongo/collection-name.ts'
 import { code, TransientReplyError } from '../mongo/errors.ts'
+import { describeId } from '../mongo/verification-store.ts'
 import { existingIds } from './existing-ids.ts'
 import { idElementOf } from './identity.ts'
 import { deleteStatement, keyedUpsert, upsertStatement } from './statements.ts'
@@ -63,7 +64,7 @@ export class DocumentWriter {
     for (const error of failed) {
       const document = documents[error.index] as Buffer
       if (error.code === code.duplicateKey) existing.push(document)
-      else await this.#refused(entry, error, () => this.upsert(entry, [document]))
+      else await this.#refused(entry, error, document, () => this.upsert(entry, [document]))
     }
     return existing
   }
@@ -99,7 +100,10 @@ export class DocumentWriter {
       }
     }
     const [failed] = await this.#write(entry, 'delete', removals)
-    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
+    if (failed) {
+      const idElement = idElementOf(documents[failed.index] as Buffer)
+      throw moved(entry, failed) ?? this.#refusal(entry, failed, idElement)
+    }
     if (upserts.length > 0) await this.#update(entry, upserted, upserts, attempt)
     for (const document of reinserted) await this.#insertAfterDelete(entry, document)
   }
@@ -111,7 +115,8 @@ export class DocumentWriter {
       switch (error.code) {
         case code.duplicateKey:
           // The copy inserted the document between the upsert's read and its insert. Now it can be replaced.
-          if (attempt > refusedAttemptsMax) throw orphaned(entry, error) ?? this.#refusal(entry, error)
+          if (attempt > refusedAttemptsMax)
+            throw orphaned(entry, error) ?? this.#refusal(entry, error, idElementOf(document))
           await this.upsert(entry, [document], attempt + 1)
           break
         case code.immutableField:
@@ -129,7 +134,7 @@ export class DocumentWriter {
           await this.#insertAfterDelete(entry, document)
           break
         default:
-          await this.#refused(entry, error, () => this.upsert(entry, [document], attempt + 1), attempt)
+          await this.#refused(entry, error, document, () => this.upsert(entry, [document], attempt + 1), attempt)
       }
     }
   }
@@ -139,7 +144,7 @@ export class DocumentWriter {
     const everywhere = isKeyed(entry)
     const statements = idElements.map((idElement) => deleteStatement(idElement, everywhere))
     const [failed] = await this.#write(entry, 'delete', statements)
-    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
+    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed, idElements[failed.index] as Buffer)
   }
 
   async #write(entry: CatalogueEntry, verb: Verb, statements: Buffer[]): Promise<StatementError[]> {
@@ -150,25 +155,27 @@ export class DocumentWriter {
   async #insertAfterDelete(entry: CatalogueEntry, document: Buffer): Promise<void> {
     const [failed] = await this.#write(entry, 'insert', [document])
     if (!failed) return
-    if (failed.code === code.duplicateKey && (await this.#isSameId(entry, failed, idElementOf(document))))
+    const idElement = idElementOf(document)
+    if (failed.code === code.duplicateKey && (await this.#isSameId(entry, failed, idElement)))
       throw new TransientReplyError('the copy re-inserted a document being replaced')
     if (failed.code === code.objectTooLarge) return await this.#insertInParts(entry, document, failed)
-    throw moved(entry, failed) ?? this.#refusal(entry, failed)
+    throw moved(entry, failed) ?? this.#refusal(entry, failed, idElement)
   }
 
   /** @param tooLarge the error of the insert of the whole document */
   async #insertInParts(entry: CatalogueEntry, document: Buffer, tooLarge: StatementError): Promise<void> {
     const keyFields = new Set((entry.shardKey ?? []).map(({ path }) => path.split('.')[0] as string))
-    const parts = documentParts(idElementOf(document), document, keyFields)
-    if (!parts) throw this.#refusal(entry, tooLarge)
+    const idElement = idElementOf(document)
+    const parts = documentParts(idElement, document, keyFields)
+    if (!parts) throw this.#refusal(entry, tooLarge, idElement)
     const replaced = () => new TransientReplyError('a document was replaced while it was written in parts')
     const [failed] = await this.#write(entry, 'insert', [parts.insert])
     if (failed?.code === code.duplicateKey && failed.ofOtherIndex !== true) throw replaced()
-    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed)
+    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed, idElement)
     for (const update of parts.updates) {
       const outcome = await updateExisting(this.#destination, targetOf(entry), update)
       if (outcome === 'unmatched') throw replaced()
-      if (outcome) throw moved(entry, outcome) ?? this.#refusal(entry, outcome)
+      if (outcome) throw moved(entry, outcome) ?? this.#refusal(entry, outcome, idElement)
     }
   }
 
@@ -180,21 +187,28 @@ export class DocumentWriter {
     return isKeyed(entry) || (await existingIds(this.#destination, targetOf(entry), [idElement])).size > 0
   }
 
-  async #refused(entry: CatalogueEntry, error: StatementError, again: () => Promise<void>, attempt = 1): Promise<void> {
+  async #refused(
+    entry: CatalogueEntry,
+    error: StatementError,
+    document: Buffer,
+    again: () => Promise<void>,
+    attempt = 1,
+  ): Promise<void> {
     const elsewhere = moved(entry, error)
     if (elsewhere) throw elsewhere
-    if (attempt > refusedAttemptsMax) throw this.#refusal(entry, error)
-    if (!(await this.#dropVanishedIndexes(entry)) && attempt > 1) throw this.#refusal(entry, error)
+    const refusal = () => this.#refusal(entry, error, idElementOf(document))
+    if (attempt > refusedAttemptsMax) throw refusal()
+    if (!(await this.#dropVanishedIndexes(entry)) && attempt > 1) throw refusal()
     await again()
   }
 
-  #refusal({ database, name }: CatalogueEntry, error: StatementError): FatalError {
+  #refusal({ database, name }: CatalogueEntry, error: StatementError, idElement: Buffer): FatalError {
     const of = namespace(database, name)
     const cause = new RefusedStatement(error)
     addCircumstances(cause, { cluster: this.#destination.name, command: error.command, namespace: of })
     return new FatalError(
       'DocumentRefused',
-      `writing documents: the destination refuses a document of ${of} (${errorText(cause)}). ` +
+      `writing documents: the destination refuses the document of ${of} with _id ${describeId(idElement)} (${errorText(cause)}). ` +
         `Find the index or the limit on the destination that the source does not have, remove it and send resume. ${notLost.progress}`,
       { cause },
     )

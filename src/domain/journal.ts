@@ -1,4 +1,5 @@
 import type { AuditEntry } from './audit-entry.ts'
+import type { ErrorDetails } from './error-details.ts'
 import type { PeerCommand } from './peer-command.ts'
 
 /**
@@ -10,10 +11,10 @@ export interface JournalFields {
   'cannot listen': { error: string }
   connected: { versions: string[]; resumed: boolean }
   'waiting for cluster': { cluster: string; error: string }
-  'the instance cannot start': { error: string; errorDescription: string; stack?: string }
+  'the instance cannot start': ErrorDetails & { error: string; errorDescription: string; stack?: string }
   state: { state: string; value: unknown }
   sync: { state: string }
-  failed: {
+  failed: ErrorDetails & {
     error: string
     errorDescription: string
     /** The state in which the failure occurred, as docs/states.md names it. */
@@ -77,6 +78,23 @@ export interface JournalFields {
   'log rotated': Record<never, never>
   'log lines lost': { lines: number }
   stopping: Record<never, never>
+  /** From here on: messages and fields of mongosync, for tools that read its log. docs/logs.md names their source. */
+  'Version info': { version: string; os: string; arch: string }
+  /** Without secrets. */
+  'Mongosync Options': Record<string, unknown>
+  /** `body` is present for `start` only, and only after it was accepted as valid. */
+  'Received request': { method: string; uri: string; body?: string }
+  'sent response': { method: string; uri: string; status?: number; body: string }
+  'Starting initializing collections and indexes phase': Record<never, never>
+  'Starting initializing partitions phase': Record<never, never>
+  'Starting collection copy phase': Record<never, never>
+  'Starting change event application phase': Record<never, never>
+  'Commit handler called': Record<never, never>
+  'Replication progress': Record<string, unknown>
+  'Operation duration stats': Record<string, unknown>
+  'Average Source CRUD events rate': { srcCRUDEventsPerSec: number }
+  /** `N` and `M` stand for `written` and `total`. */
+  'Completed writing N / M partitions to destination cluster': { written: number; total: number }
 }
 
 export type JournalMessage = keyof JournalFields
@@ -134,10 +152,30 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'log rotated': 'info',
   'log lines lost': 'warn',
   stopping: 'info',
+  'Version info': 'info',
+  'Mongosync Options': 'info',
+  'Received request': 'info',
+  'sent response': 'info',
+  'Starting initializing collections and indexes phase': 'info',
+  'Starting initializing partitions phase': 'info',
+  'Starting collection copy phase': 'info',
+  'Starting change event application phase': 'info',
+  'Commit handler called': 'info',
+  'Replication progress': 'info',
+  'Operation duration stats': 'info',
+  'Average Source CRUD events rate': 'info',
+  'Completed writing N / M partitions to destination cluster': 'info',
 }
 
 /** Messages that are written at every verbosity: the record of commands must not depend on it. */
 export const alwaysWritten: ReadonlySet<JournalMessage> = new Set(['audit'])
+
+/** The text of a message. mongosync's log has two figures in one of its messages. */
+export function textOf<Message extends JournalMessage>(message: Message, fields: JournalFields[Message]): string {
+  if (!message.includes(' N / M ')) return message
+  const { written, total } = fields as { written: number; total: number }
+  return message.replace(' N / M ', ` ${written} / ${total} `)
+}
 
 /** Writes one log line. Never throws and never blocks. */
 export type Journal = <Message extends JournalMessage>(message: Message, fields: JournalFields[Message]) => void

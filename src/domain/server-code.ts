@@ -47,7 +47,12 @@ const unlistedMin = 10_000
  * @param name the `codeName` of the reply; undefined if it has none
  */
 export function serverCode(code: number, name: unknown): string {
-  if (typeof name === 'string' && name !== '') return `${name} (${code})`
-  const known = names.get(code) ?? (code > unlistedMin ? `Location${code}` : undefined)
+  const known = codeNameOf(code, name)
   return known === undefined ? `server error ${code}` : `${known} (${code})`
+}
+
+/** The name of a code: that of the reply if it has one; undefined if it is not known. */
+export function codeNameOf(code: number, name: unknown): string | undefined {
+  if (typeof name === 'string' && name !== '') return name
+  return names.get(code) ?? (code > unlistedMin ? `Location${code}` : undefined)
 }

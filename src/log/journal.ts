@@ -1,5 +1,5 @@
 import type { Logger } from 'pino'
-import { alwaysWritten, type Journal, journalLevels } from '../domain/journal.ts'
+import { alwaysWritten, type Journal, journalLevels, textOf } from '../domain/journal.ts'
 
 /** Writes the journal of an instance to its log. */
 export function journalOf(log: Logger): Journal {
@@ -7,6 +7,6 @@ export function journalOf(log: Logger): Journal {
   const always = log.child({}, { level: 'trace' })
   return (message, fields) => {
     const written: Logger = alwaysWritten.has(message) ? always : log
-    written[journalLevels[message]](fields as object, message as string)
+    written[journalLevels[message]](fields as object, textOf(message, fields))
   }
 }

@@ -11,7 +11,7 @@ export function prettyLine(json: string, inColour: boolean): string {
     ([field, value]) => `${field}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
   )
   const text = printable(
-    `${String(time).slice(11, -1)} ${name.toUpperCase().padEnd(5)} ${String(message)}${shown.length > 0 ? ': ' : ''}${shown.join(' ')}`,
+    `${String(time).slice(11, 23)} ${name.toUpperCase().padEnd(5)} ${String(message)}${shown.length > 0 ? ': ' : ''}${shown.join(' ')}`,
   )
   const colour = inColour ? colours[name] : undefined
   return colour === undefined ? `${text}\n` : `${colour}${text}${plain}\n`

@@ -50,7 +50,7 @@ export function createLog(options: LogOptions & { mongosyncID: string }, termina
       level: options.logLevel,
       base: { mongosyncID: options.mongosyncID },
       messageKey: 'message',
-      timestamp: () => `,"time":"${new Date().toISOString()}"`,
+      timestamp: () => `,"time":"${inMicroseconds(new Date())}"`,
       formatters: {
         level: (label) => ({ level: label }),
         log: (fields) => redacted(fields) as Record<string, unknown>,
@@ -60,6 +60,11 @@ export function createLog(options: LogOptions & { mongosyncID: string }, termina
   )
   const journal = journalOf(log)
   return { journal, reopen: () => file?.reopen(), rotate: () => file?.rotate() }
+}
+
+/** RFC 3339 with six digits, as in mongosync's log. Its readers refuse another number of digits. */
+function inMicroseconds(time: Date): string {
+  return time.toISOString().replace('Z', '000Z')
 }
 
 function openFile({ logPath, logMaxMB, logFiles }: LogOptions): LogFile | null {

@@ -146,6 +146,14 @@ export class SegmentStore {
     return new Map(groups.map((group) => [group['_id'] as string, Number(group['bytes'])]))
   }
 
+  /** How many segments there are, and how many are copied, by any instance. */
+  async counts(): Promise<{ written: number; total: number }> {
+    const [counts] = await this.#stored.aggregate('segments', [
+      { $group: { _id: null, total: { $sum: 1 }, written: { $sum: { $cond: ['$done', 1, 0] } } } },
+    ])
+    return { written: Number(counts?.['written'] ?? 0), total: Number(counts?.['total'] ?? 0) }
+  }
+
   /** Copied bytes of each of these collections that has segments. */
   async bytesOf(uuids: string[]): Promise<Map<string, number>> {
     const groups = await this.#stored.aggregate('segments', [

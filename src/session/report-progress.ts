@@ -147,7 +147,13 @@ function oplogOf(
     left === null || left >= oplogWindowMinSeconds
       ? []
       : [`the oplog of the source overtakes this sync if it stops for ${describeOplogTime(left)}; enlarge the oplog`]
-  const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short, ...stoppingOf(sources)]
+  const warnings = [
+    ...warningsOf(sources.record.configuration),
+    ...leftOutOf(state, sources),
+    ...sources.warnings,
+    ...short,
+    ...stoppingOf(sources),
+  ]
   return {
     ...(left === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(left), oplogSecondsRemaining: left }),
     ...(warnings.length > 0 ? { warnings } : {}),
@@ -216,6 +222,20 @@ function warningsOf({ reversible, enableUserWriteBlocking }: StartConfiguration)
   if (!reversible || enableUserWriteBlocking === 'sourceAndDestination') return []
   return [
     `this sync is reversible, but reverse will be refused: enableUserWriteBlocking is ${enableUserWriteBlocking}, not sourceAndDestination`,
+  ]
+}
+
+/**
+ * A script for mongosync 1.20 or later leaves enableUserWriteBlocking out and expects that both clusters are blocked.
+ * That mongosync blocks only the destination with a filter, and when the source is older than 6.0.
+ */
+function leftOutOf(state: PublicState, { snapshot, session, record }: ProgressSources): string[] {
+  const { writeBlockingGiven, includeNamespaces, excludeNamespaces } = record.configuration
+  const isAhead = !snapshot.context.canWrite && state !== 'COMMITTED' && state !== 'REVERSING'
+  if (writeBlockingGiven || includeNamespaces || excludeNamespaces || session.source.before6 || !isAhead) return []
+  return [
+    'start left out enableUserWriteBlocking, so only the destination is blocked (destinationOnly); mongosync 1.20 and later block the source too, ' +
+      'from commit on. If your scripts expect that, stop all writes on the source before commit; otherwise ignore this',
   ]
 }
 

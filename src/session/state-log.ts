@@ -1,4 +1,5 @@
 import { pathOf } from '../../machines/sync-view.ts'
+import { errorDetails } from '../domain/error-details.ts'
 import { errorStack } from '../domain/error-text.ts'
 import { causeOfFailure } from '../domain/errors.ts'
 import type { Journal } from '../domain/journal.ts'
@@ -16,6 +17,7 @@ export class StateLog {
   /** The state of the sync as a whole, as this instance knows it. */
   #sync: string | null = null
   #loggedSync: string | null = null
+  #phases = { copyCompleted: false, commitRequested: false }
 
   /** @param retrying names the operation that is being retried now */
   constructor(journal: Journal, retrying: () => string | undefined) {
@@ -33,15 +35,19 @@ export class StateLog {
     if (this.#sync && this.#sync !== this.#loggedSync) {
       this.#loggedSync = this.#sync
       this.#journal('sync', { state: this.#sync })
+      if (this.#sync === 'initialising') this.#journal('Starting initializing collections and indexes phase', {})
     }
+    this.#logPhases(snapshot)
     if (state === this.#state) return null
     this.#state = state
     this.#journal('state', { state, value: snapshot.value })
     const { failure } = snapshot.context
     if (state === 'FAILED' && failure) {
-      const [retrying, stack] = [this.#retrying(), errorStack(causeOfFailure(failure))]
+      const cause = causeOfFailure(failure)
+      const [retrying, stack] = [this.#retrying(), errorStack(cause)]
       this.#journal('failed', {
         ...failure,
+        ...errorDetails(failure.error, cause),
         during,
         ...(sync && { sync }),
         ...(retrying && { retrying }),
@@ -49,6 +55,15 @@ export class StateLog {
       })
     }
     return state
+  }
+
+  /** The phases as mongosync's log names them. src/copy logs those of the copy. */
+  #logPhases({ context }: InstanceSnapshot): void {
+    const { copyCompleted, commitRequested } = context
+    const before = this.#phases
+    this.#phases = { copyCompleted, commitRequested }
+    if (copyCompleted && !before.copyCompleted) this.#journal('Starting change event application phase', {})
+    if (commitRequested && !before.commitRequested) this.#journal('Commit handler called', {})
   }
 
   /** Starts the report every minute; disposing of the result ends it. Nothing is reported before the sync exists. */

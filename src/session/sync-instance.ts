@@ -4,11 +4,13 @@ import type { InstanceContext } from '../../machines/instance-context.ts'
 import { asRefusal } from '../checks/check.ts'
 import { PeerCommands, type PeerCommandsParts } from '../coordination/peer-commands.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
-import { FatalError, RefusedError } from '../domain/errors.ts'
+import { addCircumstances } from '../domain/circumstances.ts'
+import { FatalError, RefusedError, toFailure } from '../domain/errors.ts'
 import { currentFilters } from '../domain/filter-request.ts'
 import type { Finding } from '../domain/finding.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
 import { type LoadLevel, noLimits } from '../domain/limits.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { ClusterName } from '../mongo/cluster.ts'
@@ -298,9 +300,13 @@ export class SyncInstance {
     if (session !== this.#current.session) return
     if (reason === 'taken') {
       this.#stored.end()
-      const errorDescription =
-        'another process with the same id has taken over the lease on the destination; this one has stopped'
-      this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
+      const error = new FatalError(
+        'LeaseLost',
+        'renewing the lease: another process with the same id has taken over the lease on the destination, and this one has stopped. ' +
+          `Keep the other process and stop this one; to keep this one, stop the other and restart this one. ${notLost.progress}`,
+      )
+      addCircumstances(error, { cluster: session.destination.name })
+      this.#actor.send({ type: 'worker.failed', failure: toFailure(error) })
     } else this.#actor.send({ type: 'lease.buried' })
   }
 

@@ -11,6 +11,7 @@ import { SyncStore } from '../coordination/sync-store.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { currentFilters, sameFilters } from '../domain/filter-request.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { CollectionFigures } from '../mongo/collection-figures.ts'
 import { CommandStore } from '../mongo/command-store.ts'
@@ -302,7 +303,10 @@ export class SyncSession {
   async insistOnRecord(): Promise<void> {
     const stored = await this.#replicationParts.metadata.loadSync()
     if (stored?.generation === this.record.generation) return
-    throw new FatalError('LeaseLost', 'another instance has reversed this sync; restart this one')
+    throw new FatalError(
+      'LeaseLost',
+      `reading the stored sync: another instance has reversed it, and this one has stopped. Restart this process, which then joins the reversed sync. ${notLost.progress}`,
+    )
   }
 
   /** True while the lease is lost and the next lease term has not begun. */

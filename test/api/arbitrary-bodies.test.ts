@@ -75,7 +75,13 @@ test('no body makes the API fail: it is accepted or refused in the documented sh
       if (response.status === 200) expect(reply).toEqual({ success: true })
       else {
         expect([400, 422]).toContain(response.status)
-        expect(reply).toEqual({ success: false, error: expect.any(String), errorDescription: expect.any(String) })
+        expect(reply).toEqual({
+          success: false,
+          error: expect.any(String),
+          errorDescription: expect.any(String),
+          lost: 'nothing',
+          docs: expect.stringMatching(/^docs\/troubleshooting\.md#[a-z]+$/),
+        })
         expect(reply.errorDescription.length).toBeLessThan(10_000)
       }
     }),

@@ -213,7 +213,7 @@ describe('tandem progress of several instances', () => {
     for (const line of printed.slice(0, 4)) expect(line.length).toBeLessThanOrEqual(100)
     expect(printed.slice(4)).toEqual([
       `shardA, ${long}: warning: paused: shardD`,
-      `${long}: DuplicateKey: zoo.animals: remove one of the two`,
+      `${long}: DuplicateKey: zoo.animals: remove one of the two (nothing is lost; see docs/troubleshooting.md#duplicatekey)`,
     ])
   })
 
@@ -239,7 +239,9 @@ test('a command to several instances shows which instances accepted it, and the 
   expect(exitCode).toBe(4)
   expect(printed[1]).toMatch(new RegExp(`^${one.url.slice(7)} +success$`))
   expect(printed[2]).toMatch(new RegExp(`^${two.url.slice(7)} +ConfigurationMismatch$`))
-  expect(printed[3]).toBe(`${two.url}: ConfigurationMismatch: buildIndexes: is never elsewhere`)
+  expect(printed[3]).toBe(
+    `${two.url}: ConfigurationMismatch: buildIndexes: is never elsewhere (nothing is lost; see docs/troubleshooting.md#configurationmismatch)`,
+  )
   const mismatches = await run({ command: 'mismatches', urls: [one.url, two.url] }, 120)
   expect(mismatches.printed.map((line) => JSON.parse(line))).toMatchObject([{ total: 0 }, { total: 0 }])
 })

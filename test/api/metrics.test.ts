@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs'
 import process from 'node:process'
+import { MongoServerError } from 'mongodb'
 import { describe, expect, test } from 'vitest'
-import { RefusedError } from '../../src/domain/errors.ts'
+import { addCircumstances } from '../../src/domain/circumstances.ts'
+import { FatalError, RefusedError, toFailure } from '../../src/domain/errors.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { WorkMeter } from '../../src/domain/work-meter.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
@@ -195,6 +197,16 @@ describe('GET /metrics', () => {
     expect(text).not.toContain('canary')
     const healthy = await metrics(() => running)
     expect([...healthy.samples.keys()].filter((key) => key.includes('failure'))).toEqual([])
+  })
+
+  test('names the cluster and the server error of a failure, without its text', async () => {
+    const cause = new MongoServerError({ message: 'canary', code: 13, codeName: 'Unauthorized' })
+    addCircumstances(cause, { cluster: 'cluster1', command: 'find', namespace: 'canary.things' })
+    const failure = toFailure(new FatalError('MissingPrivileges', 'canary', { cause }))
+    const { samples, text } = await metrics(() => ({ ...running, state: 'FAILED', failure }))
+    const labels = 'error="MissingPrivileges",cluster="cluster1",code_name="Unauthorized"'
+    expect(samples.get(`tandem_failure{${labels}}`)).toBe(1)
+    expect(text).not.toContain('canary')
   })
 
   test('has the metrics of the process and of the event loop', async () => {

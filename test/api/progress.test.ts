@@ -1,6 +1,8 @@
 import * as v from 'valibot'
 import { describe, expect, test } from 'vitest'
 import { progressAnswerSchema } from '../../src/api/progress-schema.ts'
+import { addCircumstances } from '../../src/domain/circumstances.ts'
+import { FatalError, toFailure } from '../../src/domain/errors.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
@@ -105,8 +107,23 @@ describe('GET /api/v1/progress', () => {
     }
     const reply = await shown({ ...running, state: 'FAILED', ...additions })
     expect(reply.status).toBe(200)
-    const rendered = { ...running, state: 'FAILED', ...additions, estimatedSecondsToCEACatchup: 12 }
+    const failure = { ...additions.failure, lost: 'nothing', docs: 'docs/troubleshooting.md#duplicatekey' }
+    const rendered = { ...running, state: 'FAILED', ...additions, failure, estimatedSecondsToCEACatchup: 12 }
     expect(reply.body).toEqual({ progress: rendered, success: true })
+  })
+
+  test('names the cluster and the last error of a failure', async () => {
+    const cause = new Error('connect ECONNREFUSED mongodb://root:hunter2@db.test:1')
+    addCircumstances(cause, { cluster: 'cluster1' })
+    const failure = toFailure(new FatalError('ClusterUnreachable', 'no success for 30 minutes', { cause }))
+    expect((await shown({ ...running, state: 'FAILED', failure })).body.progress.failure).toEqual({
+      error: 'ClusterUnreachable',
+      errorDescription: 'no success for 30 minutes',
+      cluster: 'cluster1',
+      lastError: 'connect ECONNREFUSED mongodb://***@db.test:1',
+      lost: 'nothing',
+      docs: 'docs/troubleshooting.md#clusterunreachable',
+    })
   })
 
   test('exposes no credentials and no field that is not public', async () => {
@@ -138,7 +155,7 @@ describe('GET /api/v1/progress', () => {
     }
     const reply = await get('/api/v1/progress')
     expect(reply.status).toBe(500)
-    expect(reply.body).toEqual({ success: false, error: 'InternalError', errorDescription: expect.any(String) })
+    expect(reply.body).toMatchObject({ success: false, error: 'InternalError', errorDescription: expect.any(String) })
     expect(JSON.stringify(reply.body)).not.toContain('hunter2')
     expect(internalErrors).toHaveLength(1)
   })

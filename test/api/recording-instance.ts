@@ -122,6 +122,8 @@ export interface ApiUnderTest {
   instance: RecordingInstance
   internalErrors: unknown[]
   tokensRefused: RefusedTokens[]
+  /** Commands and answers, as the log has them. */
+  exchanges: object[]
   /** Sends a POST with this body: text unchanged, anything else as JSON. */
   post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Reply>
   get(path: string, headers?: Record<string, string>): Promise<Reply>
@@ -151,6 +153,7 @@ export function apiUnderTest({ token, readToken, anyHost = false, meter }: Guard
   const sampler = new Sampler(instance, { onInternalError })
   const tokens = token === undefined ? null : new Tokens({ control: token, read: readToken ?? null })
   const tokensRefused: RefusedTokens[] = []
+  const exchanges: object[] = []
   const onTokensRefused = (refused: RefusedTokens) => tokensRefused.push(refused)
   const api = createApi({
     instance,
@@ -160,6 +163,10 @@ export function apiUnderTest({ token, readToken, anyHost = false, meter }: Guard
     anyHost,
     onInternalError,
     onTokensRefused,
+    exchanges: {
+      received: (request) => exchanges.push(request),
+      answered: (response) => exchanges.push(response),
+    },
     ...(meter && { meter }),
   })
   const send = async (path: string, init: RequestInit): Promise<Reply> => {
@@ -172,6 +179,7 @@ export function apiUnderTest({ token, readToken, anyHost = false, meter }: Guard
     instance,
     internalErrors,
     tokensRefused,
+    exchanges,
     post: (path, body, headers = {}) =>
       send(path, {
         method: 'POST',

@@ -42,7 +42,13 @@ test('one refusal makes the answer a failure, which names the instance and still
       success: false,
       error: 'WrongState',
       errorDescription: 'b: pause is accepted in RUNNING',
-      answers: { a: { success: true }, b: refused, c: silent },
+      lost: 'nothing',
+      docs: 'docs/troubleshooting.md#wrongstate',
+      answers: {
+        a: { success: true },
+        b: { ...refused, lost: 'nothing', docs: 'docs/troubleshooting.md#wrongstate' },
+        c: { ...silent, lost: 'nothing', docs: 'docs/troubleshooting.md#noanswer' },
+      },
     },
   })
   expect(instance.recorded).toMatchObject([{ command: 'all/pause', outcome: 'refused', error: 'WrongState' }])

@@ -60,7 +60,10 @@ describe('wait', () => {
     const [one, two] = [await served({ state: 'RUNNING' }), await served({ state: 'FAILED', failure })]
     expect(await wait({ urls: [one.url, two.url], until: 'committed' })).toMatchObject({
       exitCode: 1,
-      printed: ['FAILED', 'VerificationFailed: run tandem repair'],
+      printed: [
+        'FAILED',
+        'VerificationFailed: run tandem repair (nothing is lost; see docs/troubleshooting.md#verificationfailed)',
+      ],
     })
   })
 

@@ -86,7 +86,7 @@ describe('check', () => {
       },
     ])
     expect(findings.filter(({ severity }) => severity === 'error')).toEqual([])
-    await startSync(tandem)
+    await startSync(tandem, { enableUserWriteBlocking: 'destinationOnly' })
     const { warnings } = await tandem.waitFor((progress) => progress.estimatedOplogTimeRemaining !== undefined, {
       timeoutSeconds: 30,
       what: 'an estimate of the oplog time',

@@ -41,7 +41,7 @@ it('check, the log and progress report connections without TLS, before and after
     .filter((line) => line.includes('"message":"insecure connection"'))
     .map((line) => JSON.parse(line))
   expect(logged).toMatchObject(expected.map((problem) => ({ level: 'warn', problem })))
-  await startSync(tandem)
+  await startSync(tandem, { enableUserWriteBlocking: 'destinationOnly' })
   await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
   expect((await tandem.progress()).warnings).toEqual(expected)
 })

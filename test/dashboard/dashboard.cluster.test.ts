@@ -187,6 +187,10 @@ it('shows for each collection what is copied, built and compared, and how many d
   })
   expectAccepted(await instances.post('commit'))
   await shows(page, '#state', 'FAILED')
+  await vi.waitFor(
+    async () => expect(await text(page, '#notices')).toContain('see docs/troubleshooting.md#verificationfailed'),
+    patience,
+  )
   await vi.waitFor(async () => expect(await rowOf('app.things').locator('td').last().textContent()).toBe('1'), patience)
   expect(await page.locator('#collection-rows tr').first().locator('th').textContent()).toBe('app.things')
   expect(complaints).toEqual([])

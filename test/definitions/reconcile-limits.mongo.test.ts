@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { idElementOf } from '../../src/documents/identity.ts'
+import { errorDetails } from '../../src/domain/error-details.ts'
 import { FatalError } from '../../src/domain/errors.ts'
 import { destinationName, identitiesOf } from '../apply/two-clusters.ts'
 import { insertRaw, rawDocument } from '../support/bson-values.ts'
@@ -133,12 +134,21 @@ describe('an index on the destination that refuses a document', () => {
     expect(error).toBeInstanceOf(FatalError)
     expect(error).toMatchObject({ failure: 'DocumentRefused' })
     const text = new RegExp(
-      `^writing documents: the destination refuses a document of ${database}\\.c ` +
+      `^writing documents: the destination refuses the document of ${database}\\.c with _id .*1.* ` +
         `\\((insert|update) on cluster\\d, ${database}\\.c: Location16755 \\(16755\\): Can't extract geo keys\\)\\. Find the index`,
     )
     expect(error.message).toMatch(text)
     expect(error.message).not.toContain('nowhere')
     expect(error.cause).toMatchObject({ code: 16755 })
+    expect(errorDetails('DocumentRefused', error)).toEqual({
+      cluster: expect.stringMatching(/^cluster\d$/),
+      codeName: 'Location16755',
+      lastError: expect.stringMatching(
+        /^(insert|update) on cluster\d, .+: Location16755 \(16755\): Can't extract geo keys$/,
+      ),
+      lost: 'nothing',
+      docs: 'docs/troubleshooting.md#documentrefused',
+    })
   })
 })
 

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
+import { failureNames } from '../../src/domain/errors.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { WorkMeter } from '../../src/domain/work-meter.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
@@ -98,7 +99,7 @@ test('no alert fires for a sync that is healthy, copies, is committed, or has no
 })
 
 test.each<[string, At[], number]>([
-  ['TandemFailed', [() => ({ ...healthy, state: 'FAILED' })], 0],
+  ['TandemFailed', [() => ({ ...healthy, state: 'FAILED', failure: { error: 'LeaseLost', errorDescription: '' } })], 0],
   ['TandemDown', [() => healthy, () => null], 60],
   ['TandemDown', [(at) => (at < 600 ? healthy : null)], 660],
   ['TandemInstanceLost', [() => ({ ...healthy, instances: { alive: 1, lost: 1 } })], 60],
@@ -145,7 +146,9 @@ test('every rule is tested here, and has a severity, a summary and a place in th
     expect(annotations.summary.length).toBeGreaterThan(20)
     const [page = '', anchor] = annotations.runbook_url.split('#')
     expect(page).toMatch(/^docs\/[a-z-]+\.md$/)
-    if (anchor !== undefined) expect(anchorsOf(page)).toContain(anchor)
+    if (anchor === '{{ $labels.error | toLower }}') {
+      for (const name of failureNames) expect(anchorsOf(page)).toContain(name.toLowerCase())
+    } else if (anchor !== undefined) expect(anchorsOf(page)).toContain(anchor)
     else expect(textOf(page)).not.toBe('')
   }
 })

@@ -67,7 +67,7 @@ describe('a line', () => {
       error: null,
     } as const
     journal('audit', { received: 'now', ...call })
-    journal('failed', { error: 'InternalError', errorDescription: 'x', during: 'idle' })
+    journal('failed', { error: 'InternalError', errorDescription: 'x', docs: '', during: 'idle' })
     expect(linesOf(readFileSync(file, 'utf8'))).toMatchObject([{ level: 'info', message: 'audit', command: 'pause' }])
   })
 

@@ -137,7 +137,13 @@ it('a paused instance whose lease another process took fails with LeaseLost, and
   await stored('leases').updateOne({ _id: 'instance:a' }, taken)
   const failed = { timeoutSeconds: 30, what: 'failed' }
   const { failure } = await tandem.waitFor(({ state }) => state === 'FAILED', failed)
-  expect(failure).toMatchObject({ error: 'LeaseLost', errorDescription: expect.stringMatching(/same id/) })
+  expect(failure).toMatchObject({
+    error: 'LeaseLost',
+    errorDescription: expect.stringMatching(/same id.*to keep this one, stop the other and restart this one/),
+    cluster: 'cluster1',
+    lost: 'nothing',
+    docs: 'docs/troubleshooting.md#leaselost',
+  })
   expect(await tandem.post('resume')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 

@@ -20,6 +20,13 @@ const start = { source: 'cluster0', destination: 'cluster1', verification: { ena
 const swapped = { ...start, source: 'cluster1', destination: 'cluster0' }
 const accepted = { status: 200, body: { success: true } }
 
+const detailsOf = (cluster: string) => ({
+  cluster,
+  lastError: expect.stringMatching(/\S/),
+  lost: 'nothing',
+  docs: 'docs/troubleshooting.md#clusterunreachable',
+})
+
 describe('start', () => {
   let source: ReplicaSet
   let destination: ReplicaSet
@@ -196,7 +203,9 @@ describe('start', () => {
     const body = (await response.json()) as CommandAnswer['body']
     expectRefusal({ status: response.status, body }, 503, 'ClusterUnreachable', /cluster[01] does not answer/)
     const before = await footprints()
-    expectRefusal(await tandem.post('start', start), 503, 'ClusterUnreachable', /cluster1 does not answer \(.+\)/)
+    const refused = await tandem.post('start', start)
+    expectRefusal(refused, 503, 'ClusterUnreachable', /cluster1 does not answer \(.+\)/)
+    expect(refused.body).toMatchObject(detailsOf('cluster1'))
     expect(await footprints()).toEqual(before)
     await destination.proxies[0]?.heal()
     await vi.waitFor(() => expectIdle(tandem), patience)
@@ -209,7 +218,9 @@ describe('start', () => {
     await vi.waitFor(() => expectIdle(tandem), patience)
     const before = await footprints()
     await destination.proxies[0]?.cut()
-    expectRefusal(await tandem.post('start', start), 503, 'ClusterUnreachable', /cluster1 does not answer \(.+\)/)
+    const refused = await tandem.post('start', start)
+    expectRefusal(refused, 503, 'ClusterUnreachable', /cluster1 does not answer \(.+\)/)
+    expect(refused.body).toMatchObject(detailsOf('cluster1'))
     await expectIdle(tandem)
     expect(await footprints()).toEqual(before)
     await destination.proxies[0]?.heal()

@@ -51,7 +51,7 @@ describe('a replica set to a sharded cluster', () => {
       ['with fields in another order', sharding([{ b: 1 }, { a: 1 }]), 'UnsupportedCollection', 'no index'],
     ]
     for (const [what, options, error, description, status] of refusals) {
-      expect([what, await start(tandem, options)]).toEqual([what, refused(error, description, status)])
+      expect([what, await start(tandem, options)]).toMatchObject([what, refused(error, description, status)])
       expect((await tandem.progress()).state).toBe('IDLE')
     }
   })
@@ -59,23 +59,25 @@ describe('a replica set to a sharded cluster', () => {
   test('is refused with the name of a unique index that does not begin with the shard key', async () => {
     await rows(pair.sourceClient, 'things').createIndexes([{ key: { k: 1 } }, { key: { u: 1 }, unique: true }])
     const tandem = await pair.startTandem()
-    expect(await start(tandem, sharding([{ k: 1 }]))).toEqual(refused('UnsupportedCollection', 'u_1'))
+    expect(await start(tandem, sharding([{ k: 1 }]))).toMatchObject(refused('UnsupportedCollection', 'u_1'))
   })
 
   test('is refused for views and capped collections', async () => {
     await pair.sourceClient.db('app').createCollection('things', { capped: true, size: 4096 })
     const tandem = await pair.startTandem()
-    expect(await start(tandem, sharding([{ _id: 1 }]))).toEqual(refused('UnsupportedCollection', 'capped'))
+    expect(await start(tandem, sharding([{ _id: 1 }]))).toMatchObject(refused('UnsupportedCollection', 'capped'))
     await rows(pair.sourceClient, 'things').drop()
     await pair.sourceClient.db('app').createCollection('base')
     await pair.sourceClient.db('app').createCollection('things', { viewOn: 'base', pipeline: [] })
-    expect(await start(tandem, sharding([{ _id: 1 }]))).toEqual(refused('UnsupportedCollection', 'view'))
+    expect(await start(tandem, sharding([{ _id: 1 }]))).toMatchObject(refused('UnsupportedCollection', 'view'))
   })
 
   test('is refused for a collection with a collation and no index except _id', async () => {
     await pair.sourceClient.db('app').createCollection('things', { collation: { locale: 'en', strength: 2 } })
     const tandem = await pair.startTandem()
-    expect(await start(tandem, sharding([{ _id: 1 }], true))).toEqual(refused('UnsupportedCollection', 'no index'))
+    expect(await start(tandem, sharding([{ _id: 1 }], true))).toMatchObject(
+      refused('UnsupportedCollection', 'no index'),
+    )
   })
 
   test('is accepted with createSupportingIndexes, and the destination has a supporting index of its own', async () => {
@@ -93,9 +95,9 @@ describe('sharded clusters', () => {
 
   test('are refused with sharding, with reversible for unequal shard counts, and with a shard key of another collation', async () => {
     const tandem = await pair.startTandem()
-    expect(await start(tandem, sharding([{ _id: 1 }]))).toEqual(refused('ShardingNotAllowed', 'sharding'))
+    expect(await start(tandem, sharding([{ _id: 1 }]))).toMatchObject(refused('ShardingNotAllowed', 'sharding'))
     const reversible = { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' }
-    expect(await start(tandem, reversible)).toEqual(refused('ReversibleNotSupported', /2.*3/))
+    expect(await start(tandem, reversible)).toMatchObject(refused('ReversibleNotSupported', /2.*3/))
     const collation = { locale: 'en', strength: 2 }
     await pair.sourceClient.db('app').createCollection('collated', { collation })
     await pair.sourceClient.db('admin').command({
@@ -103,13 +105,13 @@ describe('sharded clusters', () => {
       key: { k: 1 },
       collation: { locale: 'simple' },
     })
-    expect(await start(tandem)).toEqual(refused('UnsupportedCollection', 'app.collated'))
+    expect(await start(tandem)).toMatchObject(refused('UnsupportedCollection', 'app.collated'))
   })
 
   test('are refused when both are the same cluster', async () => {
     await using tandem = await startTandem({ cluster0: pair.sourceUri, cluster1: pair.sourceUri })
     await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
-    expect(await start(tandem)).toEqual(refused('UnsupportedTopology', 'same cluster'))
+    expect(await start(tandem)).toMatchObject(refused('UnsupportedTopology', 'same cluster'))
   })
 
   test('cannot be synced to a replica set', async () => {
@@ -120,6 +122,6 @@ describe('sharded clusters', () => {
       cluster1: `mongodb://${set}/?directConnection=true`,
     })
     await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
-    expect(await start(tandem)).toEqual(refused('UnsupportedTopology', 'replica set'))
+    expect(await start(tandem)).toMatchObject(refused('UnsupportedTopology', 'replica set'))
   })
 })

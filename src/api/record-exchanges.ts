@@ -1,0 +1,32 @@
+import type { MiddlewareHandler } from 'hono'
+import { commandOf } from './audit-commands.ts'
+
+/** A command as the API received it, or its answer, for the log. */
+export interface ExchangeRecorder {
+  received(request: { method: string; uri: string; body?: string }): void
+  answered(response: { method: string; uri: string; status: number; body: string }): void
+}
+
+/** A longer body is left out, so that a line stays readable. */
+const bodyBytesMax = 16 * 1024
+
+/** A body as JSON text for a log line; an empty object in place of a long one, so that it remains JSON. */
+export function bodyForLog(text: string): string {
+  return text.length > bodyBytesMax ? '{}' : text
+}
+
+/**
+ * Records the commands that the guards let pass, and their answers. Queries are not recorded: clients send them every
+ * second. The body of `start` is recorded by its handler once it is valid, because only then it has no unknown fields.
+ */
+export function recordExchanges(recorder: ExchangeRecorder): MiddlewareHandler {
+  return async (context, next) => {
+    const { method, path: uri } = context.req
+    const command = commandOf(method, uri)
+    if (command === null) return await next()
+    if (command !== 'start') recorder.received({ method, uri })
+    await next()
+    const { status } = context.res
+    recorder.answered({ method, uri, status, body: bodyForLog(await context.res.clone().text()) })
+  }
+}

@@ -1,0 +1,38 @@
+import { expect, test } from 'vitest'
+import { apiUnderTest, minimalStart } from './recording-instance.ts'
+
+/** docs/logs.md: the log has each command and its answer; queries, which clients send every second, are left out. */
+
+test('a start is recorded with its body, and each command with its answer', async () => {
+  const { post, exchanges } = apiUnderTest()
+  await post('/api/v1/start', minimalStart)
+  await post('/api/v1/pause')
+  const [method, accepted] = ['POST', { status: 200, body: '{"success":true}' }]
+  expect(exchanges).toEqual([
+    { method, uri: '/api/v1/start', body: JSON.stringify(minimalStart) },
+    { method, uri: '/api/v1/start', ...accepted },
+    { method, uri: '/api/v1/pause' },
+    { method, uri: '/api/v1/pause', ...accepted },
+  ])
+})
+
+test('an invalid start is recorded only by its answer, because unknown fields may be secrets', async () => {
+  const { post, exchanges } = apiUnderTest()
+  await post('/api/v1/start', { ...minimalStart, password: 'canary' })
+  expect(exchanges).toMatchObject([{ uri: '/api/v1/start', status: 400 }])
+  expect(JSON.stringify(exchanges)).not.toContain('canary')
+})
+
+test('queries and requests without the token are not recorded', async () => {
+  const { get, post, exchanges } = apiUnderTest({ token: 'a-long-enough-token' })
+  await get('/api/v1/progress', { authorization: 'Bearer a-long-enough-token' })
+  await post('/api/v1/start', minimalStart)
+  expect(exchanges).toEqual([])
+})
+
+test('a body that is too long for a line is replaced by an empty object', async () => {
+  const { post, exchanges } = apiUnderTest()
+  const includeNamespaces = Array.from({ length: 2_000 }, (_, at) => ({ database: `database${at}` }))
+  await post('/api/v1/start', { ...minimalStart, includeNamespaces })
+  expect(exchanges[0]).toEqual({ method: 'POST', uri: '/api/v1/start', body: '{}' })
+})
