@@ -147,7 +147,13 @@ function oplogOf(
     left === null || left >= oplogWindowMinSeconds
       ? []
       : [`the oplog of the source overtakes this sync if it stops for ${describeOplogTime(left)}; enlarge the oplog`]
-  const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short, ...stoppingOf(sources)]
+  const warnings = [
+    ...warningsOf(sources.record.configuration),
+    ...skippedOf(sources.session.alerts.skippedTimeSeries),
+    ...sources.warnings,
+    ...short,
+    ...stoppingOf(sources),
+  ]
   return {
     ...(left === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(left), oplogSecondsRemaining: left }),
     ...(warnings.length > 0 ? { warnings } : {}),
@@ -217,6 +223,16 @@ function warningsOf({ reversible, enableUserWriteBlocking }: StartConfiguration)
   return [
     `this sync is reversible, but reverse will be refused: enableUserWriteBlocking is ${enableUserWriteBlocking}, not sourceAndDestination`,
   ]
+}
+
+/** The number of skipped time-series collections that a warning names. */
+const namedMax = 20
+
+function skippedOf(skipped: readonly string[]): string[] {
+  if (skipped.length === 0) return []
+  const more = skipped.length > namedMax ? ` and ${skipped.length - namedMax} more` : ''
+  const are = skipped.length === 1 ? 'time-series collection is' : 'time-series collections are'
+  return [`${skipped.length} ${are} not synced: ${skipped.slice(0, namedMax).join(', ')}${more}`]
 }
 
 /**

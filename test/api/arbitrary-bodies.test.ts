@@ -43,6 +43,7 @@ const field = fc.constantFrom(
   'sharding',
   'verification',
   'existingData',
+  'timeseries',
   '__proto__',
   'constructor',
   'toString',

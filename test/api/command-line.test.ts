@@ -311,6 +311,7 @@ describe('client commands', () => {
       },
     })
     expect(request('start', '--existingData', 'converge').body).toEqual({ inline: { existingData: 'converge' } })
+    expect(request('check', '--timeseries', 'skip').body).toEqual({ inline: { timeseries: 'skip' } })
     expect(request('check', '--skipDiskSpaceCheck').body).toEqual({ inline: { skipDiskSpaceCheck: true } })
     expect(request('start', '--enableUserWriteBlocking', 'true').body).toEqual({
       inline: { enableUserWriteBlocking: true },
