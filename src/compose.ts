@@ -12,6 +12,7 @@ import type { Instance } from './domain/instance.ts'
 import type { Journal } from './domain/journal.ts'
 import type { LoadLevel } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
+import type { CopyReadPreference } from './domain/read-preference.ts'
 import type { RedisTls } from './domain/redis-url.ts'
 import type { WorkMeter } from './domain/work-meter.ts'
 import type { AuditStore } from './mongo/audit-store.ts'
@@ -35,6 +36,7 @@ export interface ComposeOptions {
   /** Counts and times the work of this process. */
   meter: WorkMeter
   loadLevel: LoadLevel
+  copyReadPreference: CopyReadPreference
   /** The Redis for heartbeats; null: heartbeats go through the metadata database. */
   redis: string | null
   redisTls: RedisTls
@@ -158,6 +160,7 @@ class ClusterConnection implements Connection {
       cluster0: await this.#connect('cluster0'),
       cluster1: await this.#connect('cluster1'),
     }
+    this.#applyReadPreference()
     const { redis, redisTls } = this.#options
     const transportRisks = (): Finding[] => [
       ...clusterNames.flatMap((name) => clusterRisks(this.#clusters[name])),
@@ -196,6 +199,16 @@ class ClusterConnection implements Connection {
     const { meter } = this.#options
     this.#reporting.push(new MongosyncLog({ journal, meter, progress, answerOf, segments }).reporting())
     journal('connected', { versions: [facts.cluster0.version, facts.cluster1.version], resumed: stored !== null })
+  }
+
+  #applyReadPreference(): void {
+    const { copyReadPreference, journal } = this.#options
+    for (const name of clusterNames) {
+      this.#clusters[name].copyReadPreference = copyReadPreference
+      if (copyReadPreference === 'primary' || this.#clusters[name].readsSecondaries) continue
+      const notice = `--copyReadPreference has no effect on ${name}: only replica sets of 6.0 or later are read from secondaries`
+      journal('notice', { notice })
+    }
   }
 
   /** Waits for the cluster without a limit, because an instance may start before its clusters. */

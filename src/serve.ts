@@ -39,6 +39,7 @@ export async function serve(options: ServeCommandOptions, version: string, compo
     journal,
     meter,
     loadLevel: options.loadLevel,
+    copyReadPreference: options.copyReadPreference,
     redis: options.redis,
     redisTls: options.redisTls,
     atStep: (step) => journal('commit step', { step }),

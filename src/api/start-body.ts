@@ -45,6 +45,7 @@ function readStartBody(body: Record<string, unknown>): StartConfiguration {
     sharding: output.sharding ?? null,
     verification: output.verification,
     existingData: output.existingData,
+    timeseries: output.timeseries,
   }
 }
 

@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
+import { timeSeriesModes } from '../domain/start-request.ts'
 import { objectOf, singleFieldOf } from './strict-schema.ts'
 
 /** The body of `POST /api/v1/start`, for validation and for OpenAPI. */
@@ -122,6 +123,16 @@ export const startBodySchema = objectOf({
       v.description(
         'Namespaces to sync that exist on the destination: refuse refuses the start (DestinationNotEmpty); converge makes ' +
           'them equal to the source and writes only what differs. It deletes what the source does not have.',
+      ),
+    ),
+    'refuse',
+  ),
+  timeseries: v.optional(
+    v.pipe(
+      v.picklist(timeSeriesModes),
+      v.description(
+        'Time-series collections, which tandem cannot sync: refuse refuses the start (UnsupportedCollection); skip leaves them ' +
+          'out on both clusters, also those that appear later. check and progress.warnings name them.',
       ),
     ),
     'refuse',

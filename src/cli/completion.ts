@@ -1,5 +1,6 @@
 import { Argument, type Command, type Option } from 'commander'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
+import { timeSeriesModes } from '../domain/start-request.ts'
 import { logLevels } from '../log/log-options.ts'
 
 /**
@@ -16,6 +17,7 @@ const knownValues: Readonly<Record<string, readonly string[]>> = {
   '--destination': ['cluster0', 'cluster1'],
   '--buildIndexes': buildIndexesModes,
   '--enableUserWriteBlocking': ['sourceAndDestination', 'destinationOnly', 'none'],
+  '--timeseries': timeSeriesModes,
   '--loadLevel': ['1', '2', '3', '4'],
   '--verbosity': Object.keys(logLevels),
 }

@@ -1,4 +1,5 @@
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
+import { type CopyReadPreference, copyReadPreferences } from '../domain/read-preference.ts'
 import type { RedisTls } from '../domain/redis-url.ts'
 import { redactUri } from '../domain/uri-rules.ts'
 import type { LogOptions } from '../log/log-options.ts'
@@ -15,6 +16,7 @@ export interface ServeCommandOptions extends ListenOptions, LogOptions {
   port: number
   id: string
   loadLevel: 1 | 2 | 3 | 4
+  copyReadPreference: CopyReadPreference
   /** URL of the Redis that carries heartbeats; null: the destination cluster carries them. */
   redis: string | null
   redisTls: RedisTls
@@ -61,6 +63,14 @@ export function addServeOptions(command: Command): Command {
       integerBetween(1, 4),
       3,
     )
+    .addOption(
+      new Option(
+        '--copyReadPreference <mode>',
+        'which members of a source replica set answer the reads of the copy and of the first verification',
+      )
+        .choices(copyReadPreferences)
+        .default('primary'),
+    )
   addLogOptions(command).option(
     '--exitOnFailure',
     'exit when the sync fails, as mongosync does, instead of continuing to answer requests',
@@ -85,6 +95,7 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
     port: options['port'],
     id: options['id'],
     loadLevel: options['loadLevel'],
+    copyReadPreference: options['copyReadPreference'],
     ...readLogOptions(command),
     exitOnFailure: options['exitOnFailure'],
     notices: [

@@ -14,6 +14,7 @@ interface StartOptions {
   reversible?: boolean
   verification: boolean
   existingData?: string
+  timeseries?: string
   skipDiskSpaceCheck?: boolean
   include?: Selected[]
   exclude?: Selected[]
@@ -41,6 +42,7 @@ function addFields(command: Command): void {
       '--existingData <what>',
       'refuse (default) or converge: make existing collections equal to the source, drop those that the source does not have',
     )
+    .option('--timeseries <what>', 'refuse (default) or skip: leave time-series collections out of the sync')
     .option('--skipDiskSpaceCheck', 'check does not compare the free disk space of the destination')
     .option(
       '--include <db[.collection]>',
@@ -66,7 +68,7 @@ function addFields(command: Command): void {
  */
 export function startBody(options: StartOptions): ClientRequest['body'] | string {
   const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
-  const { existingData, skipDiskSpaceCheck, include, exclude, shardKey, createSupportingIndexes } = options
+  const { existingData, timeseries, skipDiskSpaceCheck, include, exclude, shardKey, createSupportingIndexes } = options
   const fields = {
     ...(source !== undefined && { source }),
     ...(destination !== undefined && { destination }),
@@ -77,6 +79,7 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
     ...(reversible === true && { reversible }),
     ...(!verification && { verification: { enabled: false } }),
     ...(existingData !== undefined && { existingData }),
+    ...(timeseries !== undefined && { timeseries }),
     ...(skipDiskSpaceCheck === true && { skipDiskSpaceCheck }),
     ...(include && { includeNamespaces: filtersOf(include) }),
     ...(exclude && { excludeNamespaces: filtersOf(exclude) }),

@@ -1,6 +1,7 @@
-import { type Command, InvalidArgumentError } from 'commander'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import type { VerifyOptions } from '../comparison/run-verify.ts'
 import { type Namespace, parseNamespace } from '../comparison/selection.ts'
+import { timeSeriesModes } from '../domain/start-request.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
 
 const differencesDefault = 100
@@ -27,6 +28,9 @@ export function addVerifyCommand(
       'do not compare this; repeat the option for several',
       collectNamespace,
     )
+    .addOption(
+      new Option('--timeseries <what>', 'skip: do not compare time-series collections').choices(timeSeriesModes),
+    )
     .option('--ignoreIndexes', 'compare no index other than _id; for use after buildIndexes "never"', false)
     .option(
       '--ignoreHashedIndexes',
@@ -40,6 +44,7 @@ export function addVerifyCommand(
         maxDifferences: options.maxDifferences,
         namespaces: options.namespace ?? [],
         excluded: options.excludeNamespace ?? [],
+        skipTimeSeries: options.timeseries === 'skip',
         ignoreIndexes: options.ignoreIndexes,
         ignoreHashedIndexes: options.ignoreHashedIndexes,
       }),

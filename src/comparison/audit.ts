@@ -22,6 +22,8 @@ export interface AuditOptions {
   namespaces: readonly Namespace[]
   /** Omits these from the comparison. */
   excluded?: readonly Namespace[]
+  /** Compares no time-series collection. Otherwise one that is selected ends the comparison. */
+  skipTimeSeries?: boolean
   /** Compares no index except that of `_id`. */
   ignoreIndexes: boolean
   /** Compares no index with a hashed field. */
@@ -146,7 +148,7 @@ class Audit {
       const namespace = `${database}.${name}`
       if (a?.type === 'timeseries' || b?.type === 'timeseries') {
         throw new AuditError(
-          `${namespace} is a time-series collection, which verify cannot compare; select the others with --namespace`,
+          `${namespace} is a time-series collection, which verify cannot compare; leave all of them out with --timeseries skip`,
         )
       }
       if (!a || !b) {
@@ -163,11 +165,11 @@ class Audit {
   }
 
   async #listed(cluster: AuditCluster, database: string): Promise<Map<string, Listed>> {
-    const { namespaces, excluded } = this.#options
+    const { namespaces, excluded, skipTimeSeries } = this.#options
     const listed = (await cluster.collections(database)).map(readListed)
-    return new Map(
-      listed.filter(({ name }) => selects(namespaces, database, name, excluded)).map((one) => [one.name, one]),
-    )
+    const isCompared = ({ name, type }: Listed): boolean =>
+      selects(namespaces, database, name, excluded) && !(skipTimeSeries && type === 'timeseries')
+    return new Map(listed.filter(isCompared).map((one) => [one.name, one]))
   }
 
   async #compareCollection({ database, ours, theirs }: Task): Promise<void> {

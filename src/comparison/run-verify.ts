@@ -12,6 +12,7 @@ export interface VerifyOptions {
   maxDifferences: number
   namespaces: Namespace[]
   excluded: Namespace[]
+  skipTimeSeries: boolean
   ignoreIndexes: boolean
   ignoreHashedIndexes: boolean
 }

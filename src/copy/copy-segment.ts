@@ -2,7 +2,7 @@ import { proveGone } from '../definitions/listing.ts'
 import { AdjacentIds } from '../documents/duplicate-ids.ts'
 import { existingIds } from '../documents/existing-ids.ts'
 import { idElementOf, identityKey, idOf } from '../documents/identity.ts'
-import { openNatural, openRange, readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
+import { openBulkRange, openNatural, readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
 import type { StatementError } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
 import { nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
@@ -88,7 +88,7 @@ async function copyFrom(
   const open = (): Promise<RawCursor> =>
     natural
       ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
-      : openRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
+      : openBulkRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
   const cursor = await throttle.read(context.signal, () => measured(context, 'copyRead', open))
   const adjacentIds = AdjacentIds.of(parts.source, entry)
   try {

@@ -31,7 +31,8 @@ export interface ExistingNamespace {
 }
 
 /**
- * Reads the selected namespaces of one database on both clusters. `existing` has no system collections.
+ * Reads the selected namespaces of one database on both clusters. `existing` has no system collections. It has every
+ * namespace of the destination whose name the source uses, also a time-series collection that is otherwise skipped.
  * @param shardingEntries the collections of a replica set that become sharded on the destination
  */
 export async function readExisting(
@@ -46,9 +47,9 @@ export async function readExisting(
   /** The source's tracked collections, by UUID. */
   sourceKeys: Map<string, Distribution>
 }> {
-  const [wanted, listed, sourceKeys, destinationKeys] = await Promise.all([
+  const [wanted, all, sourceKeys, destinationKeys] = await Promise.all([
     readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
-    listCollections(destination, database).then((all) => selection.among(database, all)),
+    listCollections(destination, database),
     distributionsByUuid(source, database),
     distributionsByUuid(destination, database),
   ])
@@ -57,7 +58,8 @@ export async function readExisting(
     return !destination.sharded || keepsDistribution(source, destinationKeys.get(one.uuid), wantedKey)
   }
   const byName = new Map(wanted.filter(({ name }) => isUserCollection(name)).map((one) => [one.name, one]))
-  const existing = listed.filter(({ name }) => isUserCollection(name))
+  const selected = new Set(await selection.among(database, all))
+  const existing = all.filter((one) => isUserCollection(one.name) && (selected.has(one) || byName.has(one.name)))
   return {
     wanted,
     sourceKeys,

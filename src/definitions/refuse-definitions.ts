@@ -26,7 +26,7 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
       const plain = name.replace(/^system\.buckets\./, '')
       throw new FatalError(
         'UnsupportedCollection',
-        `${namespace(database, plain)} is a time-series collection, which tandem cannot sync because change streams do not report its changes. Drop it on the source or exclude it by a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
+        `${namespace(database, plain)} is a time-series collection, which tandem cannot sync because change streams do not report its changes. Drop it on the source, exclude it by a filter, or leave all time-series collections out with "timeseries": "skip" at start; if the sync was running, drop or exclude it and send resume. ${notLost.atStartOrLater}`,
       )
     }
     if (fieldNamed(options, 'encryptedFields')) {

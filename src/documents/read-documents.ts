@@ -1,5 +1,5 @@
-import type { Document } from 'mongodb'
-import type { ClusterTime } from '../domain/cluster-time.ts'
+import { type Document, ReadPreference } from 'mongodb'
+import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type Cluster, toTimestamp } from '../mongo/cluster.ts'
 import { type SourceCollection, unlessGone } from '../mongo/collection-name.ts'
@@ -121,13 +121,50 @@ export async function openRange(
   notBefore: ClusterTime,
   batchSize: number,
 ): Promise<RawCursor> {
-  return await openScan(cluster, collection, notBefore, batchSize, {
+  return await openScan(cluster, collection, notBefore, batchSize, rangeOf(cluster, bounds))
+}
+
+/** A secondary that is further behind than this, in seconds, is not selected. It is the driver's lowest limit. */
+const maxStalenessSeconds = 90
+const secondaryPreferred = new ReadPreference('secondaryPreferred', undefined, { maxStalenessSeconds })
+
+/**
+ * Does what `openRange` does for the copy and the verifier's first pass. With `--copyReadPreference secondaryPreferred`
+ * a secondary may answer. That is as consistent as a read from the primary, for these reasons:
+ *
+ * - Only majority-committed documents are read, so a rollback does not undo them.
+ * - They are read at `notBefore` or later. Every later change has an event, and the events are applied, and rechecked by
+ *   the verifier, with reads from the primary.
+ * - The read is no older than any reply of the source that this process has received (`latest`). What tandem has learned
+ *   from the primary, such as the existence of a collection, the secondary has applied too.
+ * - Nothing relies on the order of two reads of different documents. An interrupted range continues on another member,
+ *   possibly at an earlier time. A primary that has been deposed without knowing it answers in the same way, so tandem
+ *   requires no more of its reads than these bounds.
+ *
+ * The members of a shard are not read: when a chunk has moved away, a shard deletes the documents of the range without
+ * waiting for cursors on its secondaries, so such a cursor could miss documents
+ * (https://www.mongodb.com/docs/manual/reference/parameters/#mongodb-parameter-param.orphanCleanupDelaySecs).
+ */
+export async function openBulkRange(
+  cluster: Cluster,
+  collection: SourceCollection,
+  bounds: RangeBounds,
+  notBefore: ClusterTime,
+  batchSize: number,
+): Promise<RawCursor> {
+  if (!cluster.readsSecondaries) return await openRange(cluster, collection, bounds, notBefore, batchSize)
+  const time = laterOf(notBefore, cluster.latest)
+  return await openScan(cluster, collection, time, batchSize, rangeOf(cluster, bounds), secondaryPreferred)
+}
+
+function rangeOf({ sharded }: Cluster, { from, to }: RangeBounds): Document {
+  return {
     hint: { _id: 1 },
     // A hint orders the results of each shard, but not the results that mongos merges.
-    ...(cluster.sharded ? { sort: { _id: 1 } } : {}),
-    ...(bounds.from ? { min: { _id: new RawValue(bounds.from) } } : {}),
-    ...(bounds.to ? { max: { _id: new RawValue(bounds.to) } } : {}),
-  })
+    ...(sharded ? { sort: { _id: 1 } } : {}),
+    ...(from ? { min: { _id: new RawValue(from) } } : {}),
+    ...(to ? { max: { _id: new RawValue(to) } } : {}),
+  }
 }
 
 /** The document whose `_id` is MaxKey, if there is one. */
@@ -155,9 +192,10 @@ async function openScan(
   notBefore: ClusterTime,
   batchSize: number,
   shape: Document,
+  readPreference?: ReadPreference,
 ): Promise<RawCursor> {
   const readConcern = { level: 'majority', afterClusterTime: toTimestamp(notBefore) }
-  return await openFind(cluster, collection, { ...shape, batchSize, readConcern }, scanLimitMS)
+  return await openFind(cluster, collection, { ...shape, batchSize, readConcern }, scanLimitMS, readPreference)
 }
 
 /**
@@ -169,8 +207,9 @@ async function openFind(
   collection: SourceCollection,
   shape: Document,
   timeoutMS?: number,
+  readPreference?: ReadPreference,
 ): Promise<RawCursor> {
   const uuid = toUuid(collection.uuid)
   const command = cluster.before6 ? { find: uuid, ...shape } : { find: collection.name, ...shape, collectionUUID: uuid }
-  return await unlessGone(cluster, RawCursor.open(cluster, collection.database, command, timeoutMS))
+  return await unlessGone(cluster, RawCursor.open(cluster, collection.database, command, timeoutMS, readPreference))
 }

@@ -13,6 +13,7 @@ export const adviceNames = [
   'ShortOplogWindow',
   'ClockSkew',
   'ExistingData',
+  'TimeSeriesSkipped',
   'UnencryptedConnection',
   'UnverifiedConnection',
 ] as const

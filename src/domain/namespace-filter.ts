@@ -73,6 +73,14 @@ export function decidingName(collection: string): string {
   return conversion.exec(collection)?.[1] ?? buckets.exec(collection)?.[1] ?? collection
 }
 
+/**
+ * True for a listed time-series collection, and for the collection in which the server keeps its documents. Releases
+ * before 8.3 have both.
+ */
+export function isTimeSeries({ name, type }: { name: string; type?: string }): boolean {
+  return type === 'timeseries' || buckets.test(name)
+}
+
 /** True for a collection that the server writes under a temporary name because of a rename from another database. */
 export function isMoved(collection: string): boolean {
   return moved.test(collection)

@@ -15,6 +15,8 @@ export interface StartConfiguration {
   verification: { enabled: boolean }
   /** How to treat selected namespaces that exist on the destination. */
   existingData: ExistingData
+  /** How to treat selected time-series collections of the source. */
+  timeseries: TimeSeries
 }
 
 /**
@@ -22,6 +24,14 @@ export interface StartConfiguration {
  * equal to the source's. Any other namespace is dropped, and created and copied if the source has it.
  */
 export type ExistingData = 'refuse' | 'converge'
+
+export const timeSeriesModes = ['refuse', 'skip'] as const
+
+/**
+ * `refuse`: the start is refused, and a sync fails when one appears later. `skip`: they are left out on both clusters,
+ * like namespaces that the filters exclude.
+ */
+export type TimeSeries = (typeof timeSeriesModes)[number]
 
 export interface NamespacePattern {
   pattern: string

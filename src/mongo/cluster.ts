@@ -1,7 +1,8 @@
-import { type ClientSession, type Document, MongoClient, Timestamp } from 'mongodb'
+import { type ClientSession, type Document, MongoClient, type ReadPreference, Timestamp } from 'mongodb'
 import { addCircumstances } from '../domain/circumstances.ts'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { namespace } from '../domain/namespace.ts'
+import type { CopyReadPreference } from '../domain/read-preference.ts'
 import { shardUri } from '../domain/shard-uri.ts'
 import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
 import { ClusterWriter } from './cluster-writer.ts'
@@ -18,6 +19,8 @@ export interface CommandOptions {
   timeoutMS?: number
   /** Return the documents of a cursor's batch as bytes. */
   rawBatch?: boolean
+  /** Which members of a replica set may answer; by default only the primary. */
+  readPreference?: ReadPreference
   /** Skip the fence, for writes that need no lease, such as the renewal of the lease itself. */
   unfenced?: boolean
 }
@@ -47,6 +50,8 @@ export class Cluster {
   sharded = false
   /** Runs a release before 6.0: commands have no `collectionUUID` and change streams have no `showExpandedEvents`. */
   before6 = false
+  /** Which members may answer the reads of whole collections (`--copyReadPreference`). */
+  copyReadPreference: CopyReadPreference = 'primary'
   /** Called before each write. Throws when this instance must not write because its lease has expired. */
   fence: () => void = () => {}
   /**
@@ -120,6 +125,11 @@ export class Cluster {
     }
   }
 
+  /** Whether bulk reads may go to secondaries. False before `readFacts` has read what the cluster is. */
+  get readsSecondaries(): boolean {
+    return this.copyReadPreference === 'secondaryPreferred' && !this.sharded && !this.before6
+  }
+
   get encrypted(): boolean {
     return this.client.options.tls
   }
@@ -178,6 +188,7 @@ export class Cluster {
     const sent = this.#clock ? { ...limited, $clusterTime: this.#clock } : limited
     const reply = await this.client.db(database).command(sent, {
       session,
+      ...(options.readPreference ? { readPreference: options.readPreference } : {}),
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
       // The driver's own timeoutMS has no effect in 7.8. An aborted command closes its connection.
       ...(options.timeoutMS === 0 ? {} : { signal: AbortSignal.timeout(options.timeoutMS ?? defaultTimeoutMS) }),

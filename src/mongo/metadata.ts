@@ -95,7 +95,7 @@ export class Metadata {
 
   /** Called before anything is written on the cluster that the sync moves to. */
   async announceMove(reversed: SyncRecord): Promise<void> {
-    const fields = { ...reversed, startTime: toTimestamp(reversed.startTime) }
+    const fields = { ...storedRecord(reversed), startTime: toTimestamp(reversed.startTime) }
     await this.#records(recordVersion(reversed)).replace('moves', 'sync', fields)
   }
 
@@ -111,7 +111,7 @@ export class Metadata {
 
   /** Stores the record unless another instance did so first. Returns the stored record. */
   async createSync(record: SyncRecord): Promise<SyncRecord> {
-    const fields = { ...record, startTime: toTimestamp(record.startTime), createdAt: new Date() }
+    const fields = { ...storedRecord(record), startTime: toTimestamp(record.startTime), createdAt: new Date() }
     const schemaVersion = recordVersion(record)
     // A record with the other version does not match, so its version does not change.
     const created = { $setOnInsert: fields, $set: {} }
@@ -121,7 +121,7 @@ export class Metadata {
 
   async saveSync(record: SyncRecord): Promise<void> {
     await this.#records(recordVersion(record)).replace('sync', 'sync', {
-      ...record,
+      ...storedRecord(record),
       startTime: toTimestamp(record.startTime),
       createdAt: new Date(),
     })
@@ -230,9 +230,18 @@ function recordOf(found: Document): SyncRecord {
   }
 }
 
-/** Releases that could not converge stored no `existingData`. */
-function configurationOf({ existingData, ...others }: Document): StartConfiguration {
-  return { ...others, existingData: existingData ?? 'refuse' } as StartConfiguration
+/** Earlier releases stored no `existingData`, and no `timeseries`. The order of the fields is that of a new request. */
+function configurationOf({ existingData, timeseries, ...others }: Document): StartConfiguration {
+  return { ...others, existingData: existingData ?? 'refuse', timeseries: timeseries ?? 'refuse' } as StartConfiguration
+}
+
+/**
+ * Leaves the default of `timeseries` out, so that an earlier release still finds its own configuration in the record.
+ * It ignores `skip`, and ends in FAILED with UnsupportedCollection when it finds a time-series collection.
+ */
+function storedRecord({ configuration, ...others }: SyncRecord): Document {
+  const { timeseries, ...known } = configuration
+  return { configuration: timeseries === 'skip' ? configuration : known, ...others }
 }
 
 function storedPosition(position: StreamPosition): Document {

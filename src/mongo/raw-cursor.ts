@@ -1,39 +1,58 @@
-import { type ClientSession, type Document, Long } from 'mongodb'
+import { type ClientSession, type Document, Long, type ReadPreference } from 'mongodb'
 import type { Cluster } from './cluster.ts'
-import { stayAtOneRouter } from './same-server.ts'
+import { stayAtOneMember, stayAtOneRouter } from './same-server.ts'
 
 /**
  * A server-side cursor that returns raw batches. It has its own session, because getMore must use the session that
- * opened the cursor. It stays with the router that opened it: other routers do not know the cursor.
+ * opened the cursor. It stays with the router, or the member of a replica set, that opened it: other servers do not know
+ * the cursor.
  */
 export class RawCursor {
   readonly #cluster: Cluster
   readonly #database: string
   readonly #session: ClientSession
+  readonly #from: { readPreference?: ReadPreference }
   #id: Long | null
   #collection: string
   /** The first batch, until the caller takes it. */
   #first: RawBatch | null
 
-  private constructor(cluster: Cluster, database: string, session: ClientSession, reply: Document) {
+  private constructor(
+    cluster: Cluster,
+    database: string,
+    session: ClientSession,
+    from: { readPreference?: ReadPreference },
+    reply: Document,
+  ) {
     this.#cluster = cluster
     this.#database = database
     this.#session = session
+    this.#from = from
     this.#first = toBatch(reply)
     this.#id = openId(reply)
     this.#collection = (reply['cursor'].ns as string).slice(database.length + 1)
   }
 
-  static async open(cluster: Cluster, database: string, command: Document, timeoutMS?: number): Promise<RawCursor> {
+  /** @param readPreference which members of a replica set may answer; by default only the primary */
+  static async open(
+    cluster: Cluster,
+    database: string,
+    command: Document,
+    timeoutMS?: number,
+    readPreference?: ReadPreference,
+  ): Promise<RawCursor> {
     const session = cluster.startSession()
-    stayAtOneRouter(session)
+    const from = readPreference === undefined ? {} : { readPreference }
+    if (readPreference === undefined) stayAtOneRouter(session)
+    else stayAtOneMember(session)
     try {
       const reply = await cluster.read(database, command, {
         session,
         rawBatch: true,
+        ...from,
         ...(timeoutMS === undefined ? {} : { timeoutMS }),
       })
-      return new RawCursor(cluster, database, session, reply)
+      return new RawCursor(cluster, database, session, from, reply)
     } catch (error) {
       await session.endSession()
       throw error
@@ -68,7 +87,12 @@ export class RawCursor {
         ...(options.batchSize ? { batchSize: options.batchSize } : {}),
         ...(options.awaitMS ? { maxTimeMS: options.awaitMS } : {}),
       },
-      { session: this.#session, rawBatch: true, ...(options.timeoutMS ? { timeoutMS: options.timeoutMS } : {}) },
+      {
+        session: this.#session,
+        rawBatch: true,
+        ...this.#from,
+        ...(options.timeoutMS ? { timeoutMS: options.timeoutMS } : {}),
+      },
     )
     this.#id = openId(reply)
     return toBatch(reply)
@@ -80,7 +104,7 @@ export class RawCursor {
         .read(
           this.#database,
           { killCursors: this.#collection, cursors: [this.#id] },
-          { session: this.#session, timeoutMS: 2_000 },
+          { session: this.#session, ...this.#from, timeoutMS: 2_000 },
         )
         .catch(() => {})
       this.#id = null

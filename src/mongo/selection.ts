@@ -3,15 +3,22 @@ import { assert, RefusedError } from '../domain/errors.ts'
 import {
   decidingName,
   isFiltered,
+  isTimeSeries,
   type Matches,
   mayHold,
   type NamespaceFilters,
   selects,
 } from '../domain/namespace-filter.ts'
-import type { NamespaceFilter, NamespacePattern } from '../domain/start-request.ts'
+import type { NamespaceFilter, NamespacePattern, TimeSeries } from '../domain/start-request.ts'
 import type { Cluster } from './cluster.ts'
 import { codeOf, isTransient } from './errors.ts'
 import { eventCondition, patternCondition } from './selection-match.ts'
+
+/** A listed namespace. The type is needed where time-series collections may be listed. */
+interface Named {
+  name: string
+  type?: string
+}
 
 /** The methods of a selection that select among listed namespaces. */
 export type Selects = Pick<Selection, 'databases' | 'among'>
@@ -24,19 +31,26 @@ const cachedMax = 100_000
 /**
  * Decides which namespaces are synced. No library interprets all regular expressions as the server does, so the server
  * evaluates the patterns, once for each name. All instances ask the source, so that they get the same results.
+ *
+ * Skipped time-series collections are not selected on either cluster. Unlike the filters, this does not depend on the
+ * name: another collection may have the name before or afterwards. The change stream needs no condition for them,
+ * because it has no events of their documents.
  */
 export class Selection {
   readonly #cluster: Cluster
   readonly #filters: NamespaceFilters
+  /** Time-series collections are left out. Otherwise a sync that would select one is refused, or fails. */
+  readonly skipsTimeSeries: boolean
   readonly #cached = new Map<string, boolean>()
   /**
    * The condition for a change stream that matches the events of selected namespaces. Null if everything is selected.
    */
   readonly events: Document | null
 
-  constructor(source: Cluster, filters: NamespaceFilters) {
+  constructor(source: Cluster, filters: NamespaceFilters, timeseries: TimeSeries = 'refuse') {
     this.#cluster = source
     this.#filters = filters
+    this.skipsTimeSeries = timeseries === 'skip'
     this.events = eventCondition(filters)
   }
 
@@ -49,7 +63,24 @@ export class Selection {
   }
 
   /** Returns those of a database's collections and views that are selected. */
-  async among<T extends { name: string }>(database: string, listed: T[]): Promise<T[]> {
+  async among<T extends Named>(database: string, listed: T[]): Promise<T[]> {
+    return await this.#named(database, this.#withoutSkipped(listed))
+  }
+
+  /** Returns the time-series collections that the filters select and that the sync skips. */
+  async skipped<T extends Named>(database: string, listed: T[]): Promise<T[]> {
+    if (!this.skipsTimeSeries) return []
+    return await this.#named(
+      database,
+      listed.filter(({ type }) => type === 'timeseries'),
+    )
+  }
+
+  #withoutSkipped<T extends Named>(listed: T[]): T[] {
+    return this.skipsTimeSeries ? listed.filter((one) => !isTimeSeries(one)) : listed
+  }
+
+  async #named<T extends Named>(database: string, listed: T[]): Promise<T[]> {
     if (!isFiltered(this.#filters)) return listed
     const names = listed.map(({ name }) => decidingName(name))
     const matches = await this.#evaluate([database], names)
@@ -57,15 +88,14 @@ export class Selection {
   }
 
   /** Does the same for many databases, with as many commands as for one. */
-  async amongAll<T extends { name: string }>(catalog: ReadonlyMap<string, T[]>): Promise<Map<string, T[]>> {
-    if (!isFiltered(this.#filters)) return new Map(catalog)
-    const names = [...catalog.values()].flatMap((listed) => listed.map(({ name }) => decidingName(name)))
-    const matches = await this.#evaluate([...catalog.keys()], names)
+  async amongAll<T extends Named>(catalog: ReadonlyMap<string, T[]>): Promise<Map<string, T[]>> {
+    const kept = new Map([...catalog].map(([database, listed]) => [database, this.#withoutSkipped(listed)]))
+    if (!isFiltered(this.#filters)) return kept
+    const names = [...kept.values()].flatMap((listed) => listed.map(({ name }) => decidingName(name)))
+    const matches = await this.#evaluate([...kept.keys()], names)
     const isSelected = (database: string, { name }: T): boolean =>
       selects(this.#filters, matches, database, decidingName(name))
-    return new Map(
-      [...catalog].map(([database, listed]) => [database, listed.filter((one) => isSelected(database, one))]),
-    )
+    return new Map([...kept].map(([database, listed]) => [database, listed.filter((one) => isSelected(database, one))]))
   }
 
   /** The databases that may contain a selected namespace. */

@@ -10,6 +10,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { readFacts } from '../mongo/identity.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
+import { Selection } from '../mongo/selection.ts'
 import { eventsSince } from './events-since.ts'
 
 /** Time limit of the checks, ms. A reversal is refused when a cluster does not answer within this time. */
@@ -38,8 +39,9 @@ export async function checkReverse({ record, source, destination, context }: Rev
   const facts = { source: await readFacts(source), destination: await readFacts(destination) }
   // A shard may have been added since the start, and the rules must also hold for the opposite direction.
   refuseIrreversible(configuration, facts.destination, facts.source)
+  const selection = new Selection(destination, configuration, configuration.timeseries)
   for (const database of await listDatabases(destination)) {
-    refuseUnsupported(database, await listCollections(destination, database))
+    refuseUnsupported(database, await selection.among(database, await listCollections(destination, database)))
   }
   await refuseResharding(source, destination)
   const former = await new Metadata(destination, limited).loadPosition(0)

@@ -1,9 +1,11 @@
 import type { Document, Timestamp } from 'mongodb'
+import { findSkippedTimeSeries } from '../definitions/skipped-time-series.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
 import type { PublicState } from '../domain/progress.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { oplogBegin } from '../mongo/oplog-window.ts'
+import type { Selection } from '../mongo/selection.ts'
 
 /**
  * Figures that only alerts need. They are read once a minute and at each change of state. They are also read while no
@@ -19,6 +21,7 @@ export interface AlertFiguresParts {
   source: Cluster
   destination: Cluster
   startTime: ClusterTime
+  selection: () => Selection
 }
 
 export class AlertFigures {
@@ -33,6 +36,8 @@ export class AlertFigures {
   mismatches: number | null = null
   /** Number of documents that differed in several comparisons and are compared again. */
   differingDocuments: number | null = null
+  /** The source's time-series collections that the sync skips. */
+  skippedTimeSeries: readonly string[] = []
   readonly #parts: AlertFiguresParts
   /**
    * All changes up to this time, in seconds, are applied by all instances. It keeps its value while the destination is
@@ -66,10 +71,14 @@ export class AlertFigures {
   /** Runs one refresh at a time. A refresh that is requested while another one runs follows it. */
   #refresh(): void {
     this.#again = this.#refreshing !== null
-    this.#refreshing ??= Promise.allSettled([this.#readOplog(), this.#readVerification()]).finally(() => {
+    this.#refreshing ??= this.#read().finally(() => {
       this.#refreshing = null
       if (this.#again && this.#timer) this.#refresh()
     })
+  }
+
+  async #read(): Promise<void> {
+    await Promise.allSettled([this.#readOplog(), this.#readVerification(), this.#readTimeSeries()])
   }
 
   async #readOplog(): Promise<void> {
@@ -96,6 +105,11 @@ export class AlertFigures {
     this.differingDocuments = (await this.#parts.destination.read(metadataDatabase, { count: 'rechecks' }))[
       'n'
     ] as number
+  }
+
+  async #readTimeSeries(): Promise<void> {
+    const { source, selection } = this.#parts
+    this.skippedTimeSeries = await findSkippedTimeSeries(source, selection())
   }
 
   /** Reads once without retries, because the next refresh comes soon. */

@@ -181,7 +181,7 @@ export class Replication {
     await this.#shared.correctNames()
     const databases = (): Promise<ReadonlySet<string>> => databasesOf(this.commit)
     const replaced = change && {
-      before: change.before.map((filters) => new Selection(source, filters)),
+      before: change.before.map((filters) => new Selection(source, filters, record.configuration.timeseries)),
       dropExcluded: change.dropExcluded,
     }
     const shardingEntries = record.configuration.sharding?.shardingEntries ?? []

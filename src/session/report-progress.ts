@@ -150,6 +150,7 @@ function oplogOf(
   const warnings = [
     ...warningsOf(sources.record.configuration),
     ...leftOutOf(state, sources),
+    ...skippedOf(sources.session.alerts.skippedTimeSeries),
     ...sources.warnings,
     ...short,
     ...stoppingOf(sources),
@@ -223,6 +224,16 @@ function warningsOf({ reversible, enableUserWriteBlocking }: StartConfiguration)
   return [
     `this sync is reversible, but reverse will be refused: enableUserWriteBlocking is ${enableUserWriteBlocking}, not sourceAndDestination`,
   ]
+}
+
+/** The number of skipped time-series collections that a warning names. */
+const namedMax = 20
+
+function skippedOf(skipped: readonly string[]): string[] {
+  if (skipped.length === 0) return []
+  const more = skipped.length > namedMax ? ` and ${skipped.length - namedMax} more` : ''
+  const are = skipped.length === 1 ? 'time-series collection is' : 'time-series collections are'
+  return [`${skipped.length} ${are} not synced: ${skipped.slice(0, namedMax).join(', ')}${more}`]
 }
 
 /**

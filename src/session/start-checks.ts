@@ -12,11 +12,12 @@ import { checkPrivileges } from '../checks/privileges.ts'
 import { checkCompatibility, checkReleases } from '../checks/releases.ts'
 import { checkShardingEntries } from '../checks/sharding.ts'
 import { checkShards } from '../checks/shards.ts'
+import { checkTimeSeries } from '../checks/time-series.ts'
 import { checkTopology } from '../checks/topology.ts'
 import { checkTestedReleases } from '../checks/untested-releases.ts'
 import { checkVerification } from '../checks/verification.ts'
 import { checkPatchRelease, checkVersions } from '../checks/versions.ts'
-import { listCollections, listDatabases } from '../definitions/listing.ts'
+import { type ListedCollection, listCollections, listDatabases } from '../definitions/listing.ts'
 import { RefusedError } from '../domain/errors.ts'
 import type { CheckOptions, Finding } from '../domain/finding.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
@@ -44,8 +45,8 @@ const refusing: Check[] = [
   checkShardingEntries,
   checkIndexLimit,
   checkVerification,
-  async ({ configuration, destination, selection }) => {
-    if (configuration.existingData === 'refuse') await refuseNonEmpty(destination, selection)
+  async ({ configuration, source, destination, selection }) => {
+    if (configuration.existingData === 'refuse') await refuseNonEmpty(source, destination, selection)
     return []
   },
 ]
@@ -66,6 +67,7 @@ const ofFilter: Check[] = [
 const advising: Check[] = [
   checkTestedReleases,
   checkReleases,
+  checkTimeSeries,
   checkShards,
   checkDrainingShards,
   checkDuplicateIds,
@@ -134,22 +136,41 @@ async function readClusters(
   destination: Cluster,
 ): Promise<CheckedClusters> {
   const facts = { source: await readFacts(source), destination: await readFacts(destination) }
-  return { configuration, source, destination, facts, selection: new Selection(source, configuration) }
+  const selection = new Selection(source, configuration, configuration.timeseries)
+  return { configuration, source, destination, facts, selection }
 }
 
 /** Collections that are not selected may exist on the destination, and remain there. */
-async function refuseNonEmpty(destination: Cluster, selection: Selection): Promise<void> {
+async function refuseNonEmpty(source: Cluster, destination: Cluster, selection: Selection): Promise<void> {
   for (const database of await selection.databases(await listDatabases(destination))) {
-    const listed = await selection.among(database, await listCollections(destination, database))
-    const found = listed.find((one) => isUserCollection(one.name))
-    if (found) {
+    const listed = await listCollections(destination, database)
+    const found = (await selection.among(database, listed)).find((one) => isUserCollection(one.name))
+    // Null means that everything is synced, so all user databases must be dropped.
+    if (found && selection.events === null) {
       throw new RefusedError(
         'DestinationNotEmpty',
-        // Null means that everything is synced, so all user databases must be dropped.
-        selection.events === null
-          ? `the destination holds ${namespace(database, found.name)}; drop its user databases first, or start with "existingData": "converge"`
-          : `the destination holds ${namespace(database, found.name)}, which is to be synced; drop it first, or start with "existingData": "converge"`,
+        `the destination holds ${namespace(database, found.name)}; drop its user databases first, or start with "existingData": "converge"`,
+      )
+    }
+    const taken = found ?? (await takenBySkipped(source, selection, database, listed))
+    if (taken) {
+      throw new RefusedError(
+        'DestinationNotEmpty',
+        `the destination holds ${namespace(database, taken.name)}, which is to be synced; drop it first, or start with "existingData": "converge"`,
       )
     }
   }
+}
+
+/** A skipped time-series collection of the destination that has the name of a collection or view to be synced. */
+async function takenBySkipped(
+  source: Cluster,
+  selection: Selection,
+  database: string,
+  listed: ListedCollection[],
+): Promise<ListedCollection | undefined> {
+  const skipped = await selection.skipped(database, listed)
+  if (skipped.length === 0) return undefined
+  const wanted = await selection.among(database, await listCollections(source, database))
+  return skipped.find(({ name }) => wanted.some((one) => one.name === name))
 }

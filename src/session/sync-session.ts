@@ -101,7 +101,8 @@ export class SyncSession {
     this.metadata = new Metadata(destination, context)
     this.commands = new CommandStore(destination)
     this.collections = new CollectionReports(new CollectionFigures(destination), record.configuration)
-    this.alerts = new AlertFigures({ source, destination, startTime: record.startTime })
+    const selection = (): Selection => this.selection
+    this.alerts = new AlertFigures({ source, destination, startTime: record.startTime, selection })
     this.#heartbeat = new Heartbeat(source)
 
     this.failureDetector = parts.storeDecides ? new StoreFailureDetector(liveness) : null
@@ -129,7 +130,7 @@ export class SyncSession {
     const metadata = new Metadata(destination, term.context, coordination)
     const store = new SyncStore(destination, term.context, record.generation)
     const barriers = new Barriers(new StoredDocuments(destination, term.context), coordination)
-    this.#selection = new Selection(source, record.configuration)
+    this.#selection = new Selection(source, record.configuration, record.configuration.timeseries)
     this.peers = new Peers({ coordination, store, liveness, id: owner.id })
     const { peers } = this
     const clusters = { source, destination }
@@ -142,7 +143,6 @@ export class SyncSession {
     const { startTime: beganAt } = record
     const meter = context.meter ?? null
     this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: beganAt, runs, meter })
-    const selection = (): Selection => this.selection
     this.verification = new Verification({ ...shared, selection, context: term.context, runs, figures: this.figures })
     // These are created last, because the steps use everything above.
     this.commit = new CommitSteps(this)
@@ -157,7 +157,9 @@ export class SyncSession {
   /** The same object as long as the filters are the same, because it caches answers of the source. */
   #selectionOf({ context }: SyncSnapshot): Selection {
     const filters = currentFilters(this.record.configuration, context.filters)
-    if (!sameFilters(this.#selection.filters, filters)) this.#selection = new Selection(this.source, filters)
+    if (!sameFilters(this.#selection.filters, filters)) {
+      this.#selection = new Selection(this.source, filters, this.record.configuration.timeseries)
+    }
     return this.#selection
   }
 

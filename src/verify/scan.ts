@@ -1,9 +1,9 @@
 import { listCollections } from '../definitions/listing.ts'
 import { droppedByAnother } from '../definitions/missing-collections.ts'
 import { firstBatchDocuments } from '../documents/range-reader.ts'
-import { openRange, type RangeBounds } from '../documents/read-documents.ts'
+import { openBulkRange, openRange, type RangeBounds } from '../documents/read-documents.ts'
 import { type Catalogue, type CatalogueEntry, segmentBytes } from '../domain/catalogue.ts'
-import type { ClusterTime } from '../domain/cluster-time.ts'
+import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { bsonType } from '../domain/raw-bson.ts'
@@ -56,6 +56,8 @@ export class Scan {
   readonly #planned = new Map<string, number>()
   /** The number of consecutive reads that did not find a collection on the destination. */
   readonly #misses = new Map<string, number>()
+  /** Until everything is compared once, or a verdict is requested, secondaries of the source may be read. */
+  #isFirstPass = true
 
   constructor(parts: ScanParts, done: VerifiedRange[]) {
     this.#parts = parts
@@ -91,6 +93,13 @@ export class Scan {
       ranges.push(...(await this.#open(open.slice(from, to))))
     }
     await inParallel(Math.min(rangesAtOnceMax, this.#parts.rangesAtOnce()), ranges, (range) => this.#compare(range))
+    if (this.isComplete) this.#isFirstPass = false
+    return this.isComplete
+  }
+
+  /** Ends the first pass for a verdict. Returns true when every collection in the catalogue is compared. */
+  finish(): boolean {
+    this.#isFirstPass = false
     return this.isComplete
   }
 
@@ -185,8 +194,11 @@ export class Scan {
     const current = this.#parts.catalogue().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
     const open = firstBatchDocuments
+    const openSource = this.#isFirstPass ? openBulkRange : openRange
+    // The stream may lack changes from before the collection was last converged.
+    const begin = laterOf(notBefore.source, current.convergedFrom ?? 0n)
     const opened = await Promise.allSettled([
-      openRange(clusters.source, onSource(current), bounds, notBefore.source, open),
+      openSource(clusters.source, onSource(current), bounds, begin, open),
       openRange(clusters.destination, onDestination(current), bounds, notBefore.destination, open),
     ])
     const [source, destination] = opened

@@ -204,7 +204,7 @@ export class Verifier {
   async issueVerdict(): Promise<RecheckResult> {
     // The scan must include collections that were catalogued after the first complete scan, because the streams may not
     // contain their earlier writes.
-    while (!this.#scan?.isComplete) await this.#pause(shortPauseMS)
+    while (!this.#scan?.finish()) await this.#pause(shortPauseMS)
     this.wake()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
     // The source is quiet and all changes are applied, so the documents can be counted during the comparison.

@@ -43,6 +43,7 @@ const field = fc.constantFrom(
   'sharding',
   'verification',
   'existingData',
+  'timeseries',
   '__proto__',
   'constructor',
   'toString',
@@ -103,7 +104,7 @@ test('an accepted start calls the instance once with a complete and consistent c
       if (configuration === undefined) return
       expect(configuration.source).not.toBe(configuration.destination)
       expect(configuration.buildIndexes === 'never' && configuration.reversible).toBe(false)
-      expect(Object.keys(configuration)).toHaveLength(11)
+      expect(Object.keys(configuration)).toHaveLength(12)
     }),
     { numRuns: 500 },
   )

@@ -29,6 +29,7 @@ describe('verify', () => {
       maxDifferences: 100,
       namespaces: [],
       excluded: [],
+      skipTimeSeries: false,
       ignoreIndexes: false,
       ignoreHashedIndexes: false,
     })
@@ -41,6 +42,7 @@ describe('verify', () => {
       '5',
       '--ignoreIndexes',
       '--ignoreHashedIndexes',
+      ...['--timeseries', 'skip'],
       '--namespace',
       'd',
       '--namespace',
@@ -57,6 +59,7 @@ describe('verify', () => {
         { database: 'e', collection: 'c.x' },
       ],
       excluded: [{ database: 'd', collection: 'y' }],
+      skipTimeSeries: true,
       ignoreIndexes: true,
       ignoreHashedIndexes: true,
     })

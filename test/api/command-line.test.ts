@@ -30,6 +30,7 @@ describe('running an instance', () => {
       tokenOptions: {},
       id: 'coordinator',
       loadLevel: 3,
+      copyReadPreference: 'primary',
       logPath: null,
       logMaxMB: 100,
       logFiles: 10,
@@ -144,6 +145,7 @@ describe('running an instance', () => {
     [['--port', '1e3'], /0 to 65535/],
     [['--logMaxMB', '-1'], /0 to 1000000/],
     [['--logFiles', '0'], /1 to 1000/],
+    [['--copyReadPreference', 'nearest'], /primary, secondaryPreferred/],
     [['--loadLevel', '0'], /1 to 4/],
     [['--loadLevel', '2.5'], /1 to 4/],
     [['--verbosity', 'loud'], /TRACE, DEBUG, INFO, WARN, ERROR, FATAL, PANIC/],
@@ -305,6 +307,7 @@ describe('client commands', () => {
       },
     })
     expect(request('start', '--existingData', 'converge').body).toEqual({ inline: { existingData: 'converge' } })
+    expect(request('check', '--timeseries', 'skip').body).toEqual({ inline: { timeseries: 'skip' } })
     expect(request('check', '--skipDiskSpaceCheck').body).toEqual({ inline: { skipDiskSpaceCheck: true } })
     expect(request('start', '--enableUserWriteBlocking', 'true').body).toEqual({
       inline: { enableUserWriteBlocking: true },

@@ -105,6 +105,7 @@ describe('the body of start', () => {
       sharding: { type: 'object', required: ['shardingEntries'] },
       verification: { type: 'object', properties: { enabled: { type: 'boolean', default: true } } },
       existingData: { type: 'string', enum: ['refuse', 'converge'], default: 'refuse' },
+      timeseries: { type: 'string', enum: ['refuse', 'skip'], default: 'refuse' },
       skipDiskSpaceCheck: { type: 'boolean', default: false },
     }
     expect(Object.keys(properties).sort()).toEqual(Object.keys(table).sort())

@@ -150,6 +150,7 @@ describe('tandem config', () => {
       tokenFile: [null, 'default'],
       readTokenFile: [null, 'default'],
       loadLevel: [3, 'default'],
+      copyReadPreference: ['primary', 'default'],
       logPath: [null, 'default'],
       logMaxMB: [100, 'default'],
       logFiles: [10, 'default'],

@@ -40,12 +40,18 @@ describe('fields and defaults', () => {
       sharding: null,
       verification: { enabled: true },
       existingData: 'refuse',
+      timeseries: 'refuse',
     })
   })
 
   test('either cluster may be the source', async () => {
     const { configuration } = await send({ source: 'cluster1', destination: 'cluster0' })
     expect(configuration).toMatchObject({ source: 'cluster1', destination: 'cluster0' })
+  })
+
+  test('timeseries is refuse or skip', async () => {
+    expect((await send({ ...minimalStart, timeseries: 'skip' })).configuration).toMatchObject({ timeseries: 'skip' })
+    await expectRefused({ ...minimalStart, timeseries: 'sync' }, 'timeseries', /'refuse' or 'skip'/)
   })
 
   test.each(['source', 'destination'])('%s is required', async (field) => {

@@ -182,6 +182,15 @@ describe('the comparison', () => {
   test('cannot include a time-series collection, which causes an error', async () => {
     await sides.fill(database, (db) => db.createCollection('series', { timeseries: { timeField: 't' } }))
     await expect(sides.audit()).rejects.toThrow('defined.series is a time-series collection')
+    expect((await sides.audit({ skipTimeSeries: true })).differences).toEqual([])
+    // It is left out where it exists. What has its name on the other cluster is compared.
+    const [ours, theirs] = sides.clients.map((client) => client.db(database))
+    await theirs?.dropCollection('series')
+    expect((await sides.audit({ skipTimeSeries: true })).differences).toEqual([])
+    await theirs?.collection('series').insertOne({ n: 1 })
+    const extra = { namespace: 'defined.series', what: 'collection', how: 'extra' }
+    expect((await sides.audit({ skipTimeSeries: true })).differences).toEqual([extra])
+    await ours?.dropDatabase()
     await sides.fill(database, async () => {})
   })
 })

@@ -27,6 +27,7 @@ export const configuration: StartConfiguration = {
   sharding: null,
   verification: { enabled: false },
   existingData: 'refuse',
+  timeseries: 'refuse',
 }
 
 export const promises = ['metadataMove', 'hold', 'leave'] as const

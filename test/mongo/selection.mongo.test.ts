@@ -175,3 +175,44 @@ describe('patterns', () => {
     await expect(select(excluded).refuseBadPatterns()).rejects.toThrow(/^excludeNamespaces\[0\]\.databaseRegex: /)
   })
 })
+
+describe('time-series collections', () => {
+  const listed = [
+    { name: 'weather', type: 'timeseries' },
+    { name: 'system.buckets.weather', type: 'collection' },
+    { name: 'rain', type: 'timeseries' },
+    { name: 'things', type: 'collection' },
+    { name: 'seen', type: 'view' },
+  ]
+  const names = (all: { name: string }[]) => all.map(({ name }) => name)
+
+  it.each([
+    ['without a filter', { includeNamespaces: null, excludeNamespaces: null }, ['weather', 'rain']],
+    [
+      'with a filter',
+      {
+        includeNamespaces: [{ database: 'app' }],
+        excludeNamespaces: [{ database: 'app', collectionsRegex: { pattern: '^ra' } }],
+      },
+      ['weather'],
+    ],
+  ])('%s, are left out when the sync skips them, with their buckets', async (_what, filters, skipped) => {
+    const skipping = new Selection(one.cluster, filters, 'skip')
+    expect(names(await skipping.among('app', listed))).toEqual(['things', 'seen'])
+    expect(names((await skipping.amongAll(new Map([['app', listed]]))).get('app') ?? [])).toEqual(['things', 'seen'])
+    expect(names(await skipping.skipped('app', listed))).toEqual(skipped)
+    // Only the type of the namespace decides, so another collection may have the name.
+    expect(await skipping.selects('app', 'weather')).toBe(true)
+    expect(await skipping.selects('app', 'system.buckets.weather')).toBe(false)
+    expect(skipping.events).toEqual(select(filters).events)
+  })
+
+  it('are selected by their names otherwise, so that the sync is refused', async () => {
+    const refusing = select({
+      includeNamespaces: [{ database: 'app', collections: ['weather'] }],
+      excludeNamespaces: null,
+    })
+    expect(names(await refusing.among('app', listed))).toEqual(['weather', 'system.buckets.weather'])
+    expect(await refusing.skipped('app', listed)).toEqual([])
+  })
+})

@@ -1,11 +1,13 @@
 import { Int32 } from 'mongodb'
 import { expect, it } from 'vitest'
+import { parseStartBody } from '../../src/api/start-body.ts'
 import { buildIndexesModes } from '../../src/domain/build-indexes.ts'
 import { type CatalogueEntry, newEntry } from '../../src/domain/catalogue.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
+import { sameConfiguration } from '../../src/session/begin-sync.ts'
 import { rawDocument } from '../support/bson-values.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
@@ -100,6 +102,7 @@ it('the record of the sync is loaded with all of its stored fields', async () =>
       destination: 'cluster0',
       reversible: true,
       existingData: 'converge',
+      timeseries: 'skip',
       includeNamespaces: [{ databaseRegex: { pattern: '^a', options: 'i' } }],
     } as unknown as StartConfiguration,
     sourceIdentity: 'one',
@@ -113,6 +116,30 @@ it('the record of the sync is loaded with all of its stored fields', async () =>
   expect(await metadata().loadSync()).toEqual(record)
 })
 
+it('the record of an earlier release, without timeseries, is one that refuses time series, and the same start matches it', async () => {
+  const body = { source: 'cluster0', destination: 'cluster1', existingData: 'converge' }
+  const record = (configuration: StartConfiguration): SyncRecord => ({
+    configuration,
+    ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
+    ...{ partitions: 17, redis: false, generation: 0 },
+  })
+  const stored = one.client.db('tandem_internal').collection('sync')
+  await stored.deleteMany({})
+  await metadata().createSync(record(parseStartBody(body)))
+  // The default is not stored, so an earlier release that continues the sync finds its own configuration.
+  expect((await stored.findOne())?.['configuration']).not.toHaveProperty('timeseries')
+  const loaded = await metadata().loadSync()
+  expect(loaded?.configuration.timeseries).toBe('refuse')
+  const matches = (more: object) =>
+    sameConfiguration(loaded?.configuration as StartConfiguration, parseStartBody({ ...body, ...more }))
+  expect([matches({}), matches({ timeseries: 'refuse' }), matches({ timeseries: 'skip' })]).toEqual([true, true, false])
+
+  await metadata().saveSync(record(parseStartBody({ ...body, timeseries: 'skip' })))
+  expect(await stored.findOne()).toMatchObject({ schemaVersion: 1, configuration: { timeseries: 'skip' } })
+  const skipping = (await metadata().loadSync())?.configuration as StartConfiguration
+  expect(sameConfiguration(skipping, parseStartBody({ ...body, timeseries: 'skip' }))).toBe(true)
+})
+
 it('the record has a version that an earlier release refuses only if buildIndexes has a value unknown to it', async () => {
   const stored = one.client.db('tandem_internal')
   const record = (buildIndexes: StartConfiguration['buildIndexes']): SyncRecord => ({
@@ -121,6 +148,7 @@ it('the record has a version that an earlier release refuses only if buildIndexe
       destination: 'cluster1',
       buildIndexes,
       existingData: 'refuse',
+      timeseries: 'refuse',
     } as StartConfiguration,
     ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
     ...{ partitions: 17, redis: false, generation: 0 },

@@ -13,7 +13,7 @@ export interface OlderSync {
   instance: Record<string, unknown>
 }
 
-const configuration: Omit<StartConfiguration, 'existingData'> = {
+const configuration: Omit<StartConfiguration, 'existingData' | 'timeseries'> = {
   source: 'cluster0',
   destination: 'cluster1',
   buildIndexes: 'beforeDataCopy',

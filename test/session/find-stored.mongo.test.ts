@@ -28,7 +28,7 @@ const find = () => findStoredSync(clusters(), { cluster0: facts('zero'), cluster
 const conflict = expect.objectContaining({ failure: 'StoredStateConflict' })
 
 const begun: SyncRecord = {
-  configuration: { ...olderContext.configuration, existingData: 'refuse' },
+  configuration: { ...olderContext.configuration, existingData: 'refuse', timeseries: 'refuse' },
   sourceIdentity: 'zero',
   destinationIdentity: 'one',
   startTime: 7n,

@@ -1,0 +1,19 @@
+import { inParallel } from '../domain/in-parallel.ts'
+import { namespace } from '../domain/namespace.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import type { Selection } from '../mongo/selection.ts'
+import { listCollections, listDatabases } from './listing.ts'
+
+/** Databases that are listed in parallel. */
+const atOnce = 4
+
+/** The namespaces of the time-series collections that the sync leaves out, sorted. */
+export async function findSkippedTimeSeries(source: Cluster, selection: Selection): Promise<string[]> {
+  if (!selection.skipsTimeSeries) return []
+  const found: string[] = []
+  await inParallel(atOnce, await selection.databases(await listDatabases(source)), async (database) => {
+    const skipped = await selection.skipped(database, await listCollections(source, database))
+    found.push(...skipped.map(({ name }) => namespace(database, name)))
+  })
+  return found.sort()
+}
