@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { MongoServerError } from 'mongodb'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
 import { namespace } from '../domain/namespace.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
@@ -43,7 +44,10 @@ export async function presplit(
   const name = namespace(entry.database, entry.name)
   const bound = (values: TypedValue[]): Map<string, RawValue> =>
     new Map(key.map(({ path }, at) => [path, new RawValue(values[at] as TypedValue)]))
-  for (const point of points) await unlessRefused(destination.write('admin', { split: name, middle: bound(point) }))
+  for (const point of points) {
+    const command = { split: name, middle: bound(point) }
+    await unlessRefused(destination.write('admin', command, { withoutWriteConcern: true }))
+  }
   const least = key.map(() => minKey)
   const most = key.map(() => Buffer.from([bsonType.maxKey]))
   const edges = [least, ...points, most]
@@ -139,12 +143,12 @@ const moveAgainMS = 50
 
 /**
  * Ignores errors of the server. It refuses to split at the minimum key or at an existing chunk boundary, and it may
- * refuse to move a chunk. Transient errors are thrown.
+ * refuse to move a chunk. Some of these errors have no code. Transient errors are thrown.
  */
 async function unlessRefused(work: Promise<unknown>): Promise<void> {
   try {
     await work
   } catch (error) {
-    if (codeOf(error) === undefined || isTransient(error)) throw error
+    if (!(error instanceof MongoServerError) || isTransient(error)) throw error
   }
 }
