@@ -14,6 +14,7 @@ import { codeOf, isTransient, ranOutOfTime, TransientReplyError } from '../mongo
 import { toUuid } from '../mongo/uuid.ts'
 import { presplit } from './presplit.ts'
 import { type Distribution, readDistributions, readPlacements } from './sharding.ts'
+import { copyZones } from './zones.ts'
 
 /**
  * No time limit for commands on collections that have documents, because the config server writes every chunk and each
@@ -84,7 +85,10 @@ export class DestinationSharding {
     // A collection with fewer chunks than shards begins at another shard than the one before it.
     const first = this.#distributed++ % Math.max(1, shards.length)
     const inTurn = [...shards.slice(first), ...shards.slice(0, first)]
-    await this.#turns(() => presplit(this.#source, this.#destination, entry, shardKey, inTurn))
+    await this.#turns(async () => {
+      await copyZones(this.#source, this.#destination, [entry])
+      await presplit(this.#source, this.#destination, entry, shardKey, inTurn)
+    })
   }
 
   /**

@@ -1,5 +1,5 @@
 import type { CatalogueEntry } from '../domain/catalogue.ts'
-import { assignShards, chooseChunks, type KeyValues, type PlannedChunk } from '../domain/choose-chunks.ts'
+import { assignShards, chooseChunks, type KeyValues, type PlannedChunk, splitAlso } from '../domain/choose-chunks.ts'
 import { compareKeys } from '../domain/compare-values.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { RawFields } from '../domain/raw-bson.ts'
@@ -8,7 +8,8 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
 import { type Chunk, readChunks } from '../mongo/config-database.ts'
 import { type CollectionSize, sizeOf } from '../mongo/sample.ts'
-import { evenHashes, sampleKeys } from './sample-keys.ts'
+import { edgesOf, readPlacedRanges, shardsFor } from './placed-ranges.ts'
+import { evenHashes, minKey, sampleKeys } from './sample-keys.ts'
 import { readDistribution } from './sharding.ts'
 import { SplitCollection } from './split-collection.ts'
 
@@ -27,7 +28,8 @@ const samplesPerChunk = 20
  * Splits an empty collection into chunks and distributes them over the shards. If the source's collection has the same
  * shard key, the boundaries are those of its chunks, and their sizes are estimated by a sample. Otherwise, and within a
  * chunk that is much larger than the others, the boundaries are sampled values. When the first field of the key is
- * hashed, the server has already split and distributed the chunks, and they are only split further.
+ * hashed, the server has already split and distributed the chunks, and they are only split further. Each chunk of a zone
+ * goes to a shard of that zone.
  * Only an even distribution depends on this function, so refused splits and moves are ignored.
  * @param shards the shards that may receive chunks. The first chunks go to the first of them
  */
@@ -42,15 +44,20 @@ export async function presplit(
   const size = await sizeOf(source, { database: entry.database, name: entry.sourceName, uuid: entry.uuid }).catch(gone)
   if (!size) return
   const target = new SplitCollection(destination, entry, key)
+  const zones = await readPlacedRanges(destination, entry, key, shards)
   const existing = key[0]?.hashed ? await target.chunks() : null
   const planned = existing
     ? planHashedChunks(existing, key, size, shards.length)
     : await planChunks(source, entry, key, size, shards.length)
-  if (existing) return await splitFurther(target, existing, planned)
-  if (planned.length === 1) return
-  const assigned = assignShards(planned, () => shards)
+  if (zones.length === 0) {
+    if (existing) return await splitFurther(target, existing, planned)
+    if (planned.length === 1) return
+  }
+  const chunks = splitAlso(planned, edgesOf(zones))
+  const minimum = key.map(() => minKey)
+  const assigned = assignShards(chunks, ({ from }) => shardsFor(from ?? minimum, zones, shards))
   // Chunks that go to the same shard are moved as one chunk and split there, because a move takes much longer than a split.
-  const regions = planned.flatMap((chunk, at) =>
+  const regions = chunks.flatMap((chunk, at) =>
     assigned[at] === assigned[at - 1] ? [] : [{ from: chunk.from, shard: assigned[at] as string }],
   )
   for (const { from } of regions) await target.split(from)
@@ -59,7 +66,7 @@ export async function presplit(
     if (region) await target.move(chunk, region.shard)
   }
   const borders = new Set(regions.map(({ from }) => from))
-  for (const { from } of planned) if (!borders.has(from)) await target.split(from)
+  for (const { from } of chunks) if (!borders.has(from)) await target.split(from)
 }
 
 /** Splits the chunks that the server has placed. It places none on draining shards. */

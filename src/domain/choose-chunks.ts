@@ -91,6 +91,18 @@ function thinned(candidates: Candidate[], samples: number, max: number): Candida
   return [...chosen]
 }
 
+/** Splits chunks further, so that each of these values begins a chunk. The parts of a chunk share its weight equally. */
+export function splitAlso(chunks: readonly PlannedChunk[], values: readonly KeyValues[]): PlannedChunk[] {
+  return chunks.flatMap((chunk, at) => {
+    const next = chunks[at + 1]?.from
+    const inside = values.filter(
+      (one) => (chunk.from === null || compareKeys(chunk.from, one) < 0) && (!next || compareKeys(one, next) < 0),
+    )
+    const weight = chunk.weight / (inside.length + 1)
+    return [chunk.from, ...inside].map((from) => ({ from, weight }))
+  })
+}
+
 /**
  * Assigns each chunk to one of the shards that may hold it, so that the shards get similar shares. Adjacent chunks
  * mostly go to the same shard, so that a query on a range of keys reaches fewer shards.

@@ -9,6 +9,7 @@ export interface Shard {
   name: string
   /** `removeShard` has been run, and the balancer moves the shard's chunks to others. `listShards` shows the same field. */
   draining: boolean
+  zones: string[]
 }
 
 /** All shards, sorted by name. */
@@ -18,12 +19,41 @@ export async function readShards(cluster: Cluster): Promise<Shard[]> {
     .map((shard) => ({
       name: stringOf(fieldNamed(shard, '_id')) ?? '',
       draining: isTruthy(fieldNamed(shard, 'draining')),
+      zones: zonesOf(shard),
     }))
     .sort((one, other) => (one.name < other.name ? -1 : 1))
 }
 
+function zonesOf(shard: RawFields): string[] {
+  const tags = fieldNamed(shard, 'tags')
+  return tags ? readFields(embedded(tags)).map(({ value }) => stringOf(value) ?? '') : []
+}
+
 export async function listShards(cluster: Cluster): Promise<string[]> {
   return (await readShards(cluster)).map(({ name }) => name)
+}
+
+/** A range of shard key values that belongs to a zone. The fields of both bounds are those of the shard key. */
+export interface ZoneRange {
+  namespace: string
+  /** Inclusive. */
+  min: RawFields
+  /** Exclusive. */
+  max: RawFields
+  zone: string
+}
+
+/** The zone ranges of one collection, or of all collections, in the order of their bounds. */
+export async function readZoneRanges(cluster: Cluster, namespace?: string): Promise<ZoneRange[]> {
+  const filter = namespace === undefined ? {} : { ns: namespace }
+  return (await readConfig(cluster, 'tags', filter, { ns: 1, min: 1 })).map((bytes) => {
+    const fields = readFields(bytes)
+    const [min, max] = boundsOf(fields)
+    return {
+      ...{ namespace: stringOf(fieldNamed(fields, 'ns')) ?? '', min, max },
+      zone: stringOf(fieldNamed(fields, 'tag')) ?? '',
+    }
+  })
 }
 
 /** A chunk of a sharded collection. The fields of both bounds are those of the shard key. */

@@ -1,6 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { assignShards, chooseChunks, type KeyValues, type PlannedChunk } from '../../src/domain/choose-chunks.ts'
+import {
+  assignShards,
+  chooseChunks,
+  type KeyValues,
+  type PlannedChunk,
+  splitAlso,
+} from '../../src/domain/choose-chunks.ts'
 import { typedDouble } from '../../src/domain/raw-bson.ts'
 
 const keysOf = (numbers: readonly number[]): KeyValues[] => numbers.map((number) => [typedDouble(number)])
@@ -69,6 +75,14 @@ describe('the chunks of a collection', () => {
       ),
     )
   })
+})
+
+it('chunks are split at more values, where no chunk begins yet', () => {
+  const chunks = chooseChunks(keysOf([10, 20]), keysOf(to(30)), 3, 10)
+  expect(starts(splitAlso(chunks, keysOf([5, 10, 12, 15, 30])))).toEqual([null, 5, 10, 12, 15, 20, 30])
+  const sum = (some: readonly PlannedChunk[]) => some.reduce((all, { weight }) => all + weight, 0)
+  expect(sum(splitAlso(chunks, keysOf([5, 12])))).toBeCloseTo(sum(chunks))
+  expect(splitAlso(chunks, [])).toEqual(chunks)
 })
 
 describe('the shards of chunks', () => {
