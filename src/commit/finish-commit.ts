@@ -5,6 +5,7 @@ import { findDiffering } from '../definitions/differing-definitions.ts'
 import { listDatabases } from '../definitions/listing.ts'
 import { droppedByAnother, findMissing } from '../definitions/missing-collections.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
+import { copyZones } from '../definitions/zones.ts'
 import type { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
 import { isCapped } from '../domain/definition.ts'
@@ -51,7 +52,7 @@ const databasesAtOnce = 4
 
 /**
  * Prepares the destination for writes once all events up to the commit timestamp are applied: reconciles definitions a
- * last time, restores capped collections and sets prepareUnique. The definitions of both clusters are read first, and
+ * last time, restores capped collections, sets prepareUnique and copies zones. The definitions of both clusters are read first, and
  * each step changes only the collections that need it. Every step is repeatable.
  * @param read the catalogs of both clusters if they were just read
  */
@@ -80,6 +81,8 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   )
   parts.atStep('prepareIndexes')
   await deferredOptions.prepareIndexes(entries, existing)
+  // Zones have no change events. The balancer must find them when its setting is restored.
+  await retry('copying zones', parts.context, () => copyZones(source, destination, entries))
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */

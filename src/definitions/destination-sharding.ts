@@ -14,6 +14,7 @@ import { codeOf, isTransient, ranOutOfTime, TransientReplyError } from '../mongo
 import { toUuid } from '../mongo/uuid.ts'
 import { presplit } from './presplit.ts'
 import { type Distribution, readDistributions, readPlacements } from './sharding.ts'
+import { copyZones } from './zones.ts'
 
 /**
  * No time limit for commands on collections that have documents, because the config server writes every chunk and each
@@ -38,6 +39,8 @@ export class DestinationSharding {
   /** Serializes commands: two databases must not choose the same shard, and a shard migrates one chunk at a time. */
   readonly #turns = pLimit(1)
   readonly #placed = new Set<string>()
+  /** The number of collections that were distributed. */
+  #distributed = 0
 
   constructor(destination: Cluster, source: Cluster) {
     this.#destination = destination
@@ -71,15 +74,21 @@ export class DestinationSharding {
   }
 
   /**
-   * Distributes a new, empty collection over all shards that are not draining by `entry.shardKey`. Chunks are split at values sampled from
-   * the source, so that the copy loads every shard.
+   * Distributes a new, empty collection by `entry.shardKey` over all shards that are not draining, so that the copy
+   * loads every shard.
    */
   async distribute(entry: CatalogueEntry): Promise<void> {
     const { shardKey } = entry
     if (!shardKey) return
     await this.#shard(entry, shardKey, {})
     const shards = await this.#shardNames()
-    await this.#turns(() => presplit(this.#source, this.#destination, entry, shardKey, shards))
+    // A collection with fewer chunks than shards begins at another shard than the one before it.
+    const first = this.#distributed++ % Math.max(1, shards.length)
+    const inTurn = [...shards.slice(first), ...shards.slice(0, first)]
+    await this.#turns(async () => {
+      await copyZones(this.#source, this.#destination, [entry])
+      await presplit(this.#source, this.#destination, entry, shardKey, inTurn)
+    })
   }
 
   /**

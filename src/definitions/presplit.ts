@@ -1,31 +1,37 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { assignShards, chooseChunks, type KeyValues, type PlannedChunk, splitAlso } from '../domain/choose-chunks.ts'
+import { compareKeys } from '../domain/compare-values.ts'
 import { namespace } from '../domain/namespace.ts'
-import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
-import { type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
+import type { RawFields } from '../domain/raw-bson.ts'
+import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
-import { code, codeOf, isTransient, ranOutOfTime } from '../mongo/errors.ts'
-import { RawCursor } from '../mongo/raw-cursor.ts'
-import { RawValue } from '../mongo/raw-values.ts'
+import { type Chunk, readChunks } from '../mongo/config-database.ts'
 import { type CollectionSize, sizeOf } from '../mongo/sample.ts'
-import { toUuid } from '../mongo/uuid.ts'
+import { edgesOf, readPlacedRanges, shardsFor } from './placed-ranges.ts'
+import { evenHashes, minKey, sampleKeys } from './sample-keys.ts'
+import { readDistribution } from './sharding.ts'
+import { SplitCollection } from './split-collection.ts'
 
 /** The default chunk size of 6.0. */
 const chunkBytes = 128 * 1024 * 1024
 /**
  * Each chunk costs a majority-committed write on the config servers. This many chunks distribute the load and leave the
- * balancer enough chunks to move later.
+ * balancer enough chunks to move later. mongosync uses as many.
  */
-const chunksPerShardMax = 8
+const chunksPerShardMax = 90
+/** A collection has no more chunks than this, or one for each shard. Then the splits take a minute and not an hour. */
+const chunksMax = 2_000
 const samplesPerChunk = 20
-const minKey: TypedValue = Buffer.from([bsonType.minKey])
-const sampleLimitMS = 10 * 60_000
 
 /**
- * Splits the single chunk of an empty collection at values sampled from the source and distributes the chunks over the
- * shards. When the first field of the key is hashed, the server has already split and distributed the chunks. Only an
- * even distribution depends on this function, so refused splits and moves are ignored.
+ * Splits an empty collection into chunks and distributes them over the shards. If the source's collection has the same
+ * shard key, the boundaries are those of its chunks, and their sizes are estimated by a sample. Otherwise, and within a
+ * chunk that is much larger than the others, the boundaries are sampled values. When the first field of the key is
+ * hashed, the server has already split and distributed the chunks, and they are only split further. Each chunk of a zone
+ * goes to a shard of that zone.
+ * Only an even distribution depends on this function, so refused splits and moves are ignored.
+ * @param shards the shards that may receive chunks. The first chunks go to the first of them
  */
 export async function presplit(
   source: Cluster,
@@ -34,117 +40,96 @@ export async function presplit(
   key: ShardKey,
   shards: readonly string[],
 ): Promise<void> {
-  if (key[0]?.hashed || shards.length < 2) return
+  if (shards.length < 2) return
   const size = await sizeOf(source, { database: entry.database, name: entry.sourceName, uuid: entry.uuid }).catch(gone)
-  if (!size || size.documents < shards.length) return
-  const wanted =
-    shards.length * Math.max(1, Math.min(chunksPerShardMax, Math.ceil(size.bytes / chunkBytes / shards.length)))
-  const points = splitPoints(await sampleKeys(source, entry, key, wanted * samplesPerChunk), wanted)
-  const name = namespace(entry.database, entry.name)
-  const bound = (values: TypedValue[]): Map<string, RawValue> =>
-    new Map(key.map(({ path }, at) => [path, new RawValue(values[at] as TypedValue)]))
-  for (const point of points) await unlessRefused(destination.write('admin', { split: name, middle: bound(point) }))
-  const least = key.map(() => minKey)
-  const most = key.map(() => Buffer.from([bsonType.maxKey]))
-  const edges = [least, ...points, most]
-  // Adjacent chunks go to the same shard, so that a query on a range of keys reaches fewer shards.
-  const perShard = Math.ceil((edges.length - 1) / shards.length)
-  for (let at = 0; at + 1 < edges.length; at++) {
-    const to = shards[Math.floor(at / perShard)]
-    const bounds = [bound(edges[at] as TypedValue[]), bound(edges[at + 1] as TypedValue[])]
-    // The chunk is empty, so its move usually takes less than the time limit of a write.
-    const move = () => destination.write('admin', { moveChunk: name, bounds, to })
-    await unlessRefused(whenFree(move))
+  if (!size) return
+  const target = new SplitCollection(destination, entry, key)
+  const zones = await readPlacedRanges(destination, entry, key, shards)
+  const existing = key[0]?.hashed ? await target.chunks() : null
+  const planned = existing
+    ? planHashedChunks(existing, key, size, shards.length)
+    : await planChunks(source, entry, key, size, shards.length)
+  if (zones.length === 0) {
+    if (existing) return await splitFurther(target, existing, planned)
+    if (planned.length === 1) return
+  }
+  const chunks = splitAlso(planned, edgesOf(zones))
+  const minimum = key.map(() => minKey)
+  const assigned = assignShards(chunks, ({ from }) => shardsFor(from ?? minimum, zones, shards))
+  // Chunks that go to the same shard are moved as one chunk and split there, because a move takes much longer than a split.
+  const regions = chunks.flatMap((chunk, at) =>
+    assigned[at] === assigned[at - 1] ? [] : [{ from: chunk.from, shard: assigned[at] as string }],
+  )
+  for (const { from } of regions) await target.split(from)
+  for (const chunk of await target.chunks()) {
+    const region = regions.findLast(({ from }) => from === null || compareKeys(from, valuesOf(chunk.min)) <= 0)
+    if (region) await target.move(chunk, region.shard)
+  }
+  const borders = new Set(regions.map(({ from }) => from))
+  for (const { from } of chunks) if (!borders.has(from)) await target.split(from)
+}
+
+/** Splits the chunks that the server has placed. It places none on draining shards. */
+async function splitFurther(
+  target: SplitCollection,
+  existing: readonly Chunk[],
+  planned: readonly PlannedChunk[],
+): Promise<void> {
+  const borders = boundariesOf(existing)
+  for (const { from } of planned) {
+    if (!borders.some((known) => from && compareKeys(known, from) === 0)) await target.split(from)
   }
 }
 
-/** Sampled shard key values, sorted in key order. Text is compared by its bytes. */
-async function sampleKeys(
+function planHashedChunks(
+  existing: readonly Chunk[],
+  key: ShardKey,
+  { bytes }: CollectionSize,
+  shards: number,
+): PlannedChunk[] {
+  const max = Math.max(existing.length, chunksMaxOf(shards))
+  const wanted = Math.min(max, Math.max(existing.length, Math.ceil(bytes / chunkBytes)))
+  return chooseChunks(boundariesOf(existing), evenHashes(key, wanted * samplesPerChunk), wanted, max)
+}
+
+async function planChunks(
   source: Cluster,
   entry: CatalogueEntry,
   key: ShardKey,
-  count: number,
-): Promise<TypedValue[][]> {
-  const projection = Object.fromEntries(key.map(({ path }) => [path, 1]))
-  const cursor = await RawCursor.open(
-    source,
-    entry.database,
-    {
-      aggregate: entry.sourceName,
-      pipeline: [
-        { $sample: { size: count } },
-        { $project: { _id: 0, ...projection } },
-        { $sort: new Map(key.map(({ path }) => [path, 1])) },
-      ],
-      cursor: {},
-      collation: { locale: 'simple' },
-      collectionUUID: toUuid(entry.uuid),
-    },
-    sampleLimitMS,
-  )
-  try {
-    const values: TypedValue[][] = []
-    for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
-      for (const document of batch.documents) {
-        const own = shardKeyValues(document, key)
-        // The hash of a value is not known here, so a hashed field starts at MinKey.
-        values.push(key.map(({ hashed }, at) => (hashed ? minKey : (own[at] as TypedValue))))
-      }
-    }
-    return values
-  } finally {
-    await cursor.close()
-  }
+  { bytes, documents }: CollectionSize,
+  shards: number,
+): Promise<PlannedChunk[]> {
+  const max = chunksMaxOf(shards)
+  const known = await sourceBoundaries(source, entry, key)
+  // From an unsharded collection, a small one is distributed too. Otherwise it has as many chunks as on the source.
+  const least = known ? known.length + 1 : documents < shards ? 1 : shards
+  const wanted = Math.min(max, Math.max(least, Math.ceil(bytes / chunkBytes)))
+  if (wanted === 1) return [{ from: null, weight: 1 }]
+  const samples = documents > 0 ? await sampleKeys(source, entry, key, wanted * samplesPerChunk) : []
+  return chooseChunks(known ?? [], samples, wanted, max)
 }
 
-/** Up to `parts - 1` distinct values that divide the samples evenly. */
-function splitPoints(samples: TypedValue[][], parts: number): TypedValue[][] {
-  const points: TypedValue[][] = []
-  const known = new Set(samples.slice(0, 1).map(textOf))
-  for (let part = 1; part < parts; part++) {
-    const point = samples[Math.floor((part * samples.length) / parts)]
-    if (!point || known.has(textOf(point))) continue
-    known.add(textOf(point))
-    points.push(point)
-  }
-  return points
+function chunksMaxOf(shards: number): number {
+  return Math.max(shards, Math.min(chunksPerShardMax * shards, chunksMax))
 }
 
-function textOf(values: TypedValue[]): string {
-  return values.map((value) => value.latin1Slice()).join('\0')
+/** The boundaries between the chunks of the source's collection; null if it does not have this shard key. */
+async function sourceBoundaries(source: Cluster, entry: CatalogueEntry, key: ShardKey): Promise<KeyValues[] | null> {
+  const distribution = await readDistribution(source, namespace(entry.database, entry.sourceName), entry.uuid)
+  if (!distribution || !sameShardKey(distribution.key, key)) return null
+  return boundariesOf(await readChunks(source, entry.uuid))
+}
+
+function boundariesOf(chunks: readonly Chunk[]): KeyValues[] {
+  return chunks.slice(1).map(({ min }) => valuesOf(min))
+}
+
+function valuesOf(bound: RawFields): KeyValues {
+  return bound.map(({ value }) => value)
 }
 
 /** Returns null if the error says that the source collection was renamed or dropped. Such a collection is not split. */
 function gone(error: unknown): CollectionSize | null {
   if (renamedTo(error) !== undefined) return null
   throw error
-}
-
-/** Repeats a move that exceeds its time limit, or that a shard refuses because another chunk move is not finished. */
-async function whenFree(move: () => Promise<unknown>): Promise<void> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      await move()
-      return
-    } catch (error) {
-      const mayPass = codeOf(error) === code.conflictingOperationInProgress || ranOutOfTime(error)
-      if (!mayPass || attempt === moveAttemptsMax) throw error
-      await sleep(moveAgainMS)
-    }
-  }
-}
-
-const moveAttemptsMax = 50
-const moveAgainMS = 50
-
-/**
- * Ignores errors of the server. It refuses to split at the minimum key or at an existing chunk boundary, and it may
- * refuse to move a chunk. Transient errors are thrown.
- */
-async function unlessRefused(work: Promise<unknown>): Promise<void> {
-  try {
-    await work
-  } catch (error) {
-    if (codeOf(error) === undefined || isTransient(error)) throw error
-  }
 }

@@ -53,6 +53,17 @@ export async function readDistributions(cluster: Cluster, database?: string): Pr
   return found.map(toDistribution).filter((one) => one !== null)
 }
 
+/** The entry of one collection; undefined if it is not tracked, or has another name meanwhile. */
+export async function readDistribution(
+  cluster: Cluster,
+  name: string,
+  uuid: string,
+): Promise<Distribution | undefined> {
+  if (!cluster.sharded) return undefined
+  const found = (await readConfig(cluster, 'collections', { _id: name })).map(toDistribution)
+  return found.find((one) => one?.uuid === uuid) ?? undefined
+}
+
 export type ShardingEntries = ShardingOptions['shardingEntries']
 
 /**

@@ -7,6 +7,7 @@ export const adviceNames = [
   'UntestedRelease',
   'InconsistentIndex',
   'ShardDraining',
+  'ZonesNotCopied',
   'DuplicateDocumentId',
   'DuplicateIdsNotChecked',
   'LittleDiskSpace',

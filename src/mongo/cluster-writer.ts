@@ -109,7 +109,7 @@ export class ClusterWriter {
       ...fields,
       comment: options.unfenced ? comment : new CheckedText(comment, check),
       // The commit carries the write concern of a transaction.
-      ...(fields['startTransaction'] ? {} : { writeConcern: { w: 'majority' } }),
+      ...(fields['startTransaction'] || options.withoutWriteConcern ? {} : { writeConcern: { w: 'majority' } }),
       ...(options.timeoutMS === 0 ? {} : { maxTimeMS: writeLimitMS }),
       ...(this.#cluster.writesCarryBypass ? { mayBypassWriteBlocking: true } : {}),
     }

@@ -23,6 +23,11 @@ export interface CommandOptions {
   readPreference?: ReadPreference
   /** Skip the fence, for writes that need no lease, such as the renewal of the lease itself. */
   unfenced?: boolean
+  /**
+   * Send no write concern, for commands that mongos refuses with one (`supportsWriteConcern` in the server's source).
+   * The config servers acknowledge these by a majority.
+   */
+  withoutWriteConcern?: boolean
 }
 
 /** A data command that takes longer than this is sent again on a new connection: a half-open socket never answers. */

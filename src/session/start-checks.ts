@@ -17,6 +17,7 @@ import { checkTopology } from '../checks/topology.ts'
 import { checkTestedReleases } from '../checks/untested-releases.ts'
 import { checkVerification } from '../checks/verification.ts'
 import { checkPatchRelease, checkVersions } from '../checks/versions.ts'
+import { checkZones } from '../checks/zones.ts'
 import { type ListedCollection, listCollections, listDatabases } from '../definitions/listing.ts'
 import { RefusedError } from '../domain/errors.ts'
 import type { CheckOptions, Finding } from '../domain/finding.ts'
@@ -70,6 +71,7 @@ const advising: Check[] = [
   checkTimeSeries,
   checkShards,
   checkDrainingShards,
+  checkZones,
   checkDuplicateIds,
   checkDisk,
   checkOplogWindow,

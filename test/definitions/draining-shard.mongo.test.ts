@@ -54,17 +54,23 @@ it('becomes no primary shard, and gets no chunk of a collection that is distribu
 
   const app = client.db('app')
   await app.collection('wanted').insertMany(Array.from({ length: 200 }, (_, k) => ({ k })))
-  await app.createCollection('things')
   const uuidOf = async (name: string): Promise<string> => {
     const [listed] = await app.listCollections({ name }).toArray()
     return fromUuid((listed as unknown as { info: { uuid: Binary } }).info.uuid)
   }
-  const identified = { uuid: await uuidOf('wanted'), name: 'things' }
-  const entry = newEntry('app', identified, { options: [], indexes: [] }, 'copied')
-  const given = { sourceName: 'wanted', destinationUUID: await uuidOf('things'), shardKey: askedShardKey([{ k: 1 }]) }
-  await sharding.distribute(Object.assign(entry, given))
-  const { uuid } = (await config.collection<{ _id: string }>('collections').findOne({ _id: 'app.things' })) as never
-  const chunks = await config.collection('chunks').find({ uuid }).toArray()
-  const holders = new Set(chunks.map(({ shard }) => shard))
-  expect([...holders].sort()).toEqual(sharded.shards.slice(1).map(({ name }) => name))
+  for (const [name, direction] of [
+    ['ranged', 1],
+    ['hashed', 'hashed'],
+  ] as const) {
+    await app.createCollection(name)
+    const entry = newEntry('app', { uuid: await uuidOf('wanted'), name }, { options: [], indexes: [] }, 'copied')
+    const shardKey = askedShardKey([{ k: direction }])
+    await sharding.distribute(
+      Object.assign(entry, { sourceName: 'wanted', destinationUUID: await uuidOf(name), shardKey }),
+    )
+    const { uuid } = (await config.collection<{ _id: string }>('collections').findOne({ _id: `app.${name}` })) as never
+    const chunks = await config.collection('chunks').find({ uuid }).toArray()
+    const holders = new Set(chunks.map(({ shard }) => shard))
+    expect([...holders].sort()).toEqual(sharded.shards.slice(1).map(({ name }) => name))
+  }
 })

@@ -24,6 +24,16 @@ describe('chunks', () => {
     expect(await database('chunks').collection('ranged').countDocuments()).toBe(200)
   })
 
+  it.each<[string, Document]>([
+    ['split', { middle: { k: 7 } }],
+    ['updateZoneKeyRange', { min: { k: 1 }, max: { k: 2 }, zone: null }],
+    ['balancerStop', {}],
+    ['setUserWriteBlockMode', { global: false }],
+  ])('are not changed by %s with a write concern, which a mongos refuses', async (name, fields) => {
+    const command = { [name]: name === 'split' ? 'chunks.ranged' : 1, ...fields, writeConcern: { w: 'majority' } }
+    await expect(admin().command(command)).rejects.toMatchObject({ codeName: 'InvalidOptions' })
+  })
+
   it.each<[string, Document, Document]>([
     ['hashed', { _id: 'hashed' }, { numInitialChunks: 4 }],
     ['compound', { a: 1, b: 1 }, {}],

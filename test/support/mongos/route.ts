@@ -20,9 +20,20 @@ const handlers = new Map<string, Handler>(
   }),
 )
 
+/**
+ * Commands that a mongos refuses with a write concern (`supportsWriteConcern` in src/mongo/s/commands of the server's
+ * source).
+ */
+const withoutWriteConcern = new Set([
+  ...['split', 'addShardToZone', 'updateZoneKeyRange', 'configureCollectionBalancing'],
+  ...['balancerStart', 'balancerStop', 'balancerStatus', 'setUserWriteBlockMode'],
+])
+
 /** Passes a command to its handler, which decides where in the cluster and as which command it runs. */
 export async function route(command: Command, mongos: Mongos): Promise<Buffer> {
   const { name } = command
+  if (withoutWriteConcern.has(name) && hasArgument(command, 'writeConcern'))
+    throw new CommandError(72, 'InvalidOptions', 'Command does not support writeConcern')
   const inTransaction = hasArgument(command, 'autocommit')
   if (inTransaction && transactionCommands.has(name)) return await routeInTransaction(command, mongos)
   if (name === 'aggregate' && changeStreams.isOpening(command)) return await changeStreams.open(command, mongos)

@@ -1,0 +1,54 @@
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { KeyValues } from '../domain/choose-chunks.ts'
+import { compareKeys } from '../domain/compare-values.ts'
+import { namespace } from '../domain/namespace.ts'
+import { bsonType, type RawFields } from '../domain/raw-bson.ts'
+import type { ShardKey } from '../domain/shard-key.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { readShards, readZoneRanges } from '../mongo/config-database.ts'
+import { minKey } from './sample-keys.ts'
+
+export interface PlacedRange {
+  /** Inclusive. */
+  min: KeyValues
+  /** Exclusive. */
+  max: KeyValues
+  shards: readonly string[]
+}
+
+/** The zone ranges of the destination's collection, with the shards of each zone that may receive chunks. */
+export async function readPlacedRanges(
+  destination: Cluster,
+  entry: CatalogueEntry,
+  key: ShardKey,
+  shards: readonly string[],
+): Promise<PlacedRange[]> {
+  const ranges = await readZoneRanges(destination, namespace(entry.database, entry.name))
+  if (ranges.length === 0) return []
+  const zones = new Map((await readShards(destination)).map((shard) => [shard.name, shard.zones]))
+  const bound = (fields: RawFields): KeyValues => key.map((_field, at) => fields[at]?.value ?? minKey)
+  return ranges.map(({ min, max, zone }) => ({
+    ...{ min: bound(min), max: bound(max) },
+    shards: shards.filter((shard) => zones.get(shard)?.includes(zone)),
+  }))
+}
+
+/** The shards that may hold a chunk that begins at these values. All of them if all shards of its zone are draining. */
+export function shardsFor(
+  from: KeyValues,
+  zones: readonly PlacedRange[],
+  shards: readonly string[],
+): readonly string[] {
+  const zone = zones.find(({ min, max }) => compareKeys(min, from) <= 0 && compareKeys(from, max) < 0)
+  return zone && zone.shards.length > 0 ? zone.shards : shards
+}
+
+/** The values at which a zone begins or ends, in their order. No chunk needs a boundary at the least and the greatest value. */
+export function edgesOf(zones: readonly PlacedRange[]): KeyValues[] {
+  const edges = zones.flatMap(({ min, max }) => [min, max]).filter((values) => !isOutermost(values))
+  return edges.filter((values, at) => at === 0 || compareKeys(edges[at - 1] as KeyValues, values) !== 0)
+}
+
+function isOutermost(values: KeyValues): boolean {
+  return [bsonType.minKey, bsonType.maxKey].some((type) => values.every((value) => value[0] === type))
+}

@@ -1,0 +1,62 @@
+import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { KeyValues } from '../domain/choose-chunks.ts'
+import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
+import { type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { RawCursor } from '../mongo/raw-cursor.ts'
+import { toUuid } from '../mongo/uuid.ts'
+
+export const minKey: TypedValue = Buffer.from([bsonType.minKey])
+const sampleLimitMS = 10 * 60_000
+
+/** The shard key values of `count` random documents of the source, in key order. Text is compared by its bytes. */
+export async function sampleKeys(
+  source: Cluster,
+  entry: CatalogueEntry,
+  key: ShardKey,
+  count: number,
+): Promise<KeyValues[]> {
+  const projection = Object.fromEntries(key.map(({ path }) => [path, 1]))
+  const cursor = await RawCursor.open(
+    source,
+    entry.database,
+    {
+      aggregate: entry.sourceName,
+      pipeline: [
+        { $sample: { size: count } },
+        { $project: { _id: 0, ...projection } },
+        { $sort: new Map(key.map(({ path }) => [path, 1])) },
+      ],
+      cursor: {},
+      collation: { locale: 'simple' },
+      collectionUUID: toUuid(entry.uuid),
+    },
+    sampleLimitMS,
+  )
+  try {
+    const values: KeyValues[] = []
+    for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
+      for (const document of batch.documents) {
+        const own = shardKeyValues(document, key)
+        // The hash of a value is not known here, so a hashed field starts at MinKey.
+        values.push(key.map(({ hashed }, at) => (hashed ? minKey : (own[at] as TypedValue))))
+      }
+    }
+    return values
+  } finally {
+    await cursor.close()
+  }
+}
+
+/** Evenly spaced values of a key whose first field is hashed. A hash is an int64, and hashes are distributed evenly. */
+export function evenHashes(key: ShardKey, count: number): KeyValues[] {
+  return Array.from({ length: count }, (_, at) => {
+    const typed: Buffer = Buffer.alloc(9)
+    typed[0] = bsonType.int64
+    typed.writeBigInt64LE(lowestHash + (BigInt(at) * hashes) / BigInt(count), 1)
+    return key.map((_field, field) => (field === 0 ? typed : minKey))
+  })
+}
+
+const hashes = 1n << 64n
+const lowestHash = -(1n << 63n)

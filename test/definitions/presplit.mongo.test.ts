@@ -1,0 +1,156 @@
+import { type Binary, type Document, Long, MaxKey, MinKey, MongoClient, MongoServerError } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
+import { newEntry } from '../../src/domain/catalogue.ts'
+import { askedShardKey } from '../../src/domain/shard-key.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { readFacts } from '../../src/mongo/identity.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
+import { testCluster } from '../mongo/clusters.ts'
+import { emptyCluster } from '../support/empty-cluster.ts'
+import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
+
+/** The chunks of a collection of the destination before its copy. One cluster is both source and destination. */
+
+type Key = Record<string, 1 | 'hashed'>
+
+let sharded: ShardedCluster
+let cluster: Cluster
+let client: MongoClient
+
+beforeAll(async () => {
+  sharded = await startShardedCluster({ shards: 3 })
+  cluster = testCluster(sharded.uri, 'presplit')
+  await readFacts(cluster)
+  client = new MongoClient(sharded.uri, { promoteValues: false })
+})
+afterAll(async () => {
+  await Promise.all([cluster?.close(), client?.close()])
+  await sharded?.stop()
+})
+beforeEach(async () => {
+  await emptyCluster(client)
+  await client.db('admin').command({ enableSharding: 'app', primaryShard: sharded.shards[0]?.name })
+})
+
+/** The source's collection `wanted`, with chunks that begin at these values. All of them are on the primary shard. */
+async function wanted(key: Key, documents: Document[], splitPoints: Document[] = []): Promise<void> {
+  await client.db('admin').command({ shardCollection: 'app.wanted', key })
+  if (documents.length > 0) await client.db('app').collection('wanted').insertMany(documents)
+  for (const middle of splitPoints) await sharded.split('app.wanted', middle)
+}
+
+async function distribute(name: string, key: Key, sharding = new DestinationSharding(cluster, cluster)): Promise<void> {
+  await client.db('app').createCollection(name)
+  const uuidOf = async (collection: string): Promise<string> => {
+    const [listed] = await client.db('app').listCollections({ name: collection }).toArray()
+    return fromUuid((listed as unknown as { info: { uuid: Binary } }).info.uuid)
+  }
+  const entry = newEntry('app', { uuid: await uuidOf('wanted'), name }, { options: [], indexes: [] }, 'copied')
+  const shardKey = askedShardKey(Object.entries(key).map(([field, direction]) => ({ [field]: direction })))
+  await sharding.distribute(
+    Object.assign(entry, { sourceName: 'wanted', destinationUUID: await uuidOf(name), shardKey }),
+  )
+}
+
+async function chunksOf(name: string): Promise<Document[]> {
+  const config = client.db('config')
+  const found = await config.collection<{ _id: string; uuid: Binary }>('collections').findOne({ _id: `app.${name}` })
+  return await config.collection('chunks').find({ uuid: found?.uuid }).sort({ min: 1 }).toArray()
+}
+
+const startsOf = async (name: string): Promise<Document[]> => (await chunksOf(name)).map(({ min }) => min)
+const shardsOf = async (name: string): Promise<string> =>
+  (await chunksOf(name)).map(({ shard }) => sharded.shards.findIndex((one) => one.name === shard)).join('')
+
+function observedCommands() {
+  const write = vi.spyOn(cluster, 'write')
+  onTestFinished(() => write.mockRestore())
+  return (name: string) => write.mock.calls.filter(([, command]) => name in command).length
+}
+
+const numbered = (count: number) => Array.from({ length: count }, (_, k) => ({ k, r: `r${k % 5}`, u: k }))
+
+describe('a collection that the source has sharded by the same key', () => {
+  it('gets the chunks of the source, and each shard gets a similar share of the documents', async () => {
+    const points = [10, 20, 30, 31, 32, 33, 100, 200].map((k) => ({ k }))
+    await wanted({ k: 1 }, numbered(300), points)
+    await distribute('things', { k: 1 })
+    expect(await startsOf('things')).toEqual(await startsOf('wanted'))
+    // 100 documents are below k = 100, and 100 in each of the last two chunks.
+    expect(await shardsOf('things')).toBe('000000012')
+  })
+
+  it('gets the hashed values of its boundaries, and chunks of the source without documents', async () => {
+    const points = [
+      { r: 'r1', u: Long.fromNumber(-5) },
+      { r: 'r1', u: Long.fromNumber(5) },
+    ]
+    await wanted({ r: 1, u: 'hashed' }, [], points)
+    await distribute('things', { r: 1, u: 'hashed' })
+    expect(await startsOf('things')).toEqual(await startsOf('wanted'))
+    expect(await shardsOf('things')).toBe('012')
+  })
+
+  it('is not split or moved when it has one small chunk', async () => {
+    await wanted({ k: 1 }, numbered(300))
+    const sent = observedCommands()
+    await distribute('things', { k: 1 })
+    expect(await chunksOf('things')).toMatchObject([{ min: { k: new MinKey() }, max: { k: new MaxKey() } }])
+    expect([sent('split'), sent('moveChunk')]).toEqual([0, 0])
+  })
+
+  it('begins at another shard than the collection before it', async () => {
+    await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
+    const sharding = new DestinationSharding(cluster, cluster)
+    for (const name of ['one', 'two', 'three']) await distribute(name, { k: 1 }, sharding)
+    expect(await Promise.all(['one', 'two', 'three'].map(shardsOf))).toEqual(['01', '12', '20'])
+  })
+})
+
+it('ignores an error without a code, with which a mongos refuses to split at an existing boundary', async () => {
+  await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
+  const write = cluster.write.bind(cluster)
+  const refusing = vi.spyOn(cluster, 'write').mockImplementation(async (database, command, options) => {
+    if ('split' in command) throw new MongoServerError({ message: 'new split key is a boundary key of existing chunk' })
+    return await write(database, command, options)
+  })
+  onTestFinished(() => refusing.mockRestore())
+  await distribute('things', { k: 1 })
+  expect(await chunksOf('things')).toHaveLength(1)
+})
+
+describe('a collection of terabytes', () => {
+  /** The server reports this size of the collection. */
+  function largeCollection(bytes: number): void {
+    const read = cluster.read.bind(cluster)
+    const reading = vi.spyOn(cluster, 'read').mockImplementation(async (database, command, options) => {
+      const reply = await read(database, command, options)
+      if (command['pipeline']?.[0]?.$collStats) reply['cursor'].firstBatch = [{ a: bytes, b: 2000 }]
+      return reply
+    })
+    onTestFinished(() => reading.mockRestore())
+  }
+
+  it('gets 90 chunks for each shard, which are moved together', async () => {
+    await wanted({ k: 1 }, numbered(2000), [{ k: 1000 }])
+    largeCollection(10e12)
+    const sent = observedCommands()
+    await distribute('things', { k: 1 })
+    const chunks = await chunksOf('things')
+    expect(chunks).toHaveLength(270)
+    expect(await shardsOf('things')).toMatch(/^0{85,95}1{85,95}2{85,95}$/)
+    expect(sent('moveChunk')).toBeLessThanOrEqual(3)
+  })
+
+  it('gets as many chunks when its key is hashed', async () => {
+    await wanted({ k: 'hashed' }, numbered(2000))
+    largeCollection(10e12)
+    await distribute('things', { k: 'hashed' })
+    const chunks = await chunksOf('things')
+    expect(chunks.length).toBeGreaterThanOrEqual(250)
+    expect(chunks.length).toBeLessThanOrEqual(270)
+    const counts = sharded.shards.map(({ name }) => chunks.filter(({ shard }) => shard === name).length)
+    for (const count of counts) expect(count).toBeGreaterThanOrEqual(80)
+  })
+})
