@@ -1,5 +1,5 @@
 import { idElementOf, idOf } from '../documents/identity.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
 import { type CollectionDefinition, collectionExpiry, traitsOf } from '../domain/definition.ts'
 import { embedded, fieldNamed, numberOf, type RawFields, readFields, type TypedValue } from '../domain/raw-bson.ts'
@@ -39,7 +39,7 @@ export function expiresDocuments({ options, indexes }: CollectionDefinition): bo
  */
 export async function notExpired(
   destination: Cluster,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   idElements: readonly Buffer[],
   by: ClusterTime,
 ): Promise<Buffer[]> {

@@ -2,7 +2,7 @@ import { listCollections } from '../definitions/listing.ts'
 import { findMissing } from '../definitions/missing-collections.ts'
 import { identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { RefusedError, UnfollowedError } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -46,10 +46,10 @@ export interface Repaired {
  * all that differ when there are more than `most` differences.
  */
 export async function repairDifferences(parts: RepairParts, most: number): Promise<Repaired> {
-  const { source, destination, catalogue, context, store } = parts
+  const { source, destination, catalog, context, store } = parts
   parts.atStep('repair')
   const missing = await retry('looking for dropped collections', context, () =>
-    findMissing({ source, destination }, catalogue.entries()),
+    findMissing({ source, destination }, catalog.entries()),
   )
   await refuseReplaced(parts, missing)
   const missingIn = new Set(missing.map(({ database }) => database))
@@ -66,9 +66,9 @@ export async function repairDifferences(parts: RepairParts, most: number): Promi
 }
 
 async function repairDefinitions(parts: RepairParts, database: string): Promise<void> {
-  const { destination, catalogue, definitions, destinationDefinitions, context } = parts
+  const { destination, catalog, definitions, destinationDefinitions, context } = parts
   const existing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
-  for (const entry of catalogue.inDatabase(database)) {
+  for (const entry of catalog.inDatabase(database)) {
     const one = existing.find(({ uuid }) => uuid === entry.destinationUUID)
     if (!one) continue
     const what = `repairing ${nameOf(entry)}`
@@ -79,7 +79,7 @@ async function repairDefinitions(parts: RepairParts, database: string): Promise<
 
 /** Reconciles every document with an open recheck. Returns their number. */
 async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<string, string>): Promise<number> {
-  const { source, catalogue } = parts
+  const { source, catalog } = parts
   let repaired = 0
   for await (const page of pages(parts.store, atOnce)) {
     const byCollection = new Map<string, Identities>()
@@ -89,7 +89,7 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
       byCollection.set(uuid, identities)
     }
     for (const [uuid, identities] of byCollection) {
-      const entry = catalogue.get(uuid)
+      const entry = catalog.get(uuid)
       if (!entry || unrepaired.has(uuid)) continue
       await reconcileDocuments(parts.documents, entry, identities, source.latest)
       repaired += identities.size
@@ -99,10 +99,10 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
 }
 
 /** Adds every collection that has an open recheck. */
-async function addDiffering({ store, catalogue }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
+async function addDiffering({ store, catalog }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
   for await (const page of pages(store, identitiesAtOnce)) {
     for (const { uuid } of page) {
-      const entry = unrepaired.has(uuid) ? undefined : catalogue.get(uuid)
+      const entry = unrepaired.has(uuid) ? undefined : catalog.get(uuid)
       if (entry) unrepaired.set(uuid, nameOf(entry))
     }
   }
@@ -116,7 +116,7 @@ async function* pages(store: VerificationStore, limit: number): AsyncGenerator<S
   }
 }
 
-function nameOf({ database, name }: CatalogueEntry): string {
+function nameOf({ database, name }: CatalogEntry): string {
   return namespace(database, name)
 }
 
@@ -124,7 +124,7 @@ function nameOf({ database, name }: CatalogueEntry): string {
  * Throws RefusedError WrongState when somebody has dropped a collection on the destination and created another
  * namespace with its name. tandem does not drop what it did not create.
  */
-async function refuseReplaced({ destination, context }: RepairParts, missing: CatalogueEntry[]): Promise<void> {
+async function refuseReplaced({ destination, context }: RepairParts, missing: CatalogEntry[]): Promise<void> {
   for (const entry of missing) {
     const { database, name } = entry
     const [found] = await retry(`listing ${database}`, context, () => listCollections(destination, database, name))

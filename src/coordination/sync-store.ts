@@ -88,11 +88,11 @@ export class SyncStore {
   }
 
   /** Number of changes to the catalog of collections. It increases whenever the coordinator changes the catalog. */
-  async catalogueChanges(): Promise<number> {
+  async catalogChanges(): Promise<number> {
     return ((await this.#stored.findOne(collection, id))?.['catalogue'] as number | undefined) ?? 0
   }
 
-  async catalogueChanged(): Promise<void> {
+  async catalogChanged(): Promise<void> {
     await this.#stored.update(collection, [{ q: id, u: { $set: {}, $inc: { catalogue: 1 } }, upsert: true }])
   }
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../coordination/coordination.ts'
-import type { Catalogue, CatalogueEntry, Segment } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry, Segment } from '../domain/catalog.ts'
 import { deferred } from '../domain/deferred.ts'
 import { assert, isStop, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
@@ -26,14 +26,14 @@ const claimedShared = 2
 const claimAttempts = 2
 
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress' | 'progressed'> {
-  catalogue: Catalogue
+  catalog: Catalog
   coordination: Coordination
   /** Reads from the stored progress how many bytes this instance has copied. */
   countCopied: () => Promise<void>
   /** The number of partitions of the sync. A collection is copied when each of them has ended its copy. */
   partitionCount: number
   /** Called when every segment of a collection is stored as done, by any instance. */
-  copyEnded: (entry: CatalogueEntry) => Promise<void>
+  copyEnded: (entry: CatalogEntry) => Promise<void>
 }
 
 /**
@@ -89,11 +89,11 @@ export class CollectionCopy {
    * may end its part of a collection before the others.
    */
   survey(): Promise<boolean> {
-    const { catalogue, metadata, reload, partitionCount } = this.#parts
+    const { catalog, metadata, reload, partitionCount } = this.#parts
     return this.#work.run(async () => {
       if ((await metadata.collections.copying(partitionCount)).length > 0) return false
       await reload()
-      return catalogue.entries().every((entry) => entry.state === 'copied')
+      return catalog.entries().every((entry) => entry.state === 'copied')
     })
   }
 
@@ -161,7 +161,7 @@ export class CollectionCopy {
 
   /** Stores the last progress when everything is copied, and closes. */
   async finish(): Promise<void> {
-    const { catalogue, context, countCopied } = this.#parts
+    const { catalog, context, countCopied } = this.#parts
     await this.#work.run(async () => {
       await this.#progress.flush()
       await countCopied()
@@ -169,7 +169,7 @@ export class CollectionCopy {
     const failure = await this.close()
     if (failure) throw failure
     const seconds = (performance.now() - (this.#beganAt ?? 0)) / 1_000
-    context.journal?.('copy ended', { collections: catalogue.entries().length, seconds })
+    context.journal?.('copy ended', { collections: catalog.entries().length, seconds })
   }
 
   /**
@@ -200,8 +200,8 @@ export class CollectionCopy {
     return failure
   }
 
-  #isKnown(entry: CatalogueEntry): boolean {
-    return this.#parts.catalogue.get(entry.uuid) === entry
+  #isKnown(entry: CatalogEntry): boolean {
+    return this.#parts.catalog.get(entry.uuid) === entry
   }
 
   /**
@@ -239,11 +239,11 @@ export class CollectionCopy {
   }
 
   /** Returns the segment's collection; undefined when it was dropped. Its segments are then removed as well. */
-  async #entryOf({ collection }: Segment): Promise<CatalogueEntry | undefined> {
-    const known = this.#parts.catalogue.get(collection)
+  async #entryOf({ collection }: Segment): Promise<CatalogEntry | undefined> {
+    const known = this.#parts.catalog.get(collection)
     if (known) return known
     await this.#parts.reload()
-    return this.#parts.catalogue.get(collection)
+    return this.#parts.catalog.get(collection)
   }
 
   /**
@@ -252,15 +252,15 @@ export class CollectionCopy {
    * collections are read first. In the reverse order, a collection planned between the two reads would appear copied.
    */
   async #endCopies(): Promise<void> {
-    const { catalogue, metadata, reload } = this.#parts
+    const { catalog, metadata, reload } = this.#parts
     await this.#progress.flush()
-    const copying = (): CatalogueEntry[] =>
-      catalogue.entries().filter((entry) => entry.state === 'copying' && !this.#ends.has(entry.uuid))
+    const copying = (): CatalogEntry[] =>
+      catalog.entries().filter((entry) => entry.state === 'copying' && !this.#ends.has(entry.uuid))
     if (copying().some((entry) => !entry.planned)) await reload()
     const planned = copying().filter((entry) => entry.planned)
     const open = await metadata.segments.openCollections()
     for (const entry of planned) {
-      if (open.has(entry.uuid) || catalogue.get(entry.uuid) !== entry) continue
+      if (open.has(entry.uuid) || catalog.get(entry.uuid) !== entry) continue
       const end = this.#parts.copyEnded(entry).catch((error) => {
         this.#endFailure ??= error
         this.#stop.abort(error)
@@ -271,16 +271,16 @@ export class CollectionCopy {
 
   /** Splits unplanned collections into segments, which are stored before the first segment is copied. */
   async #plan(): Promise<void> {
-    const { metadata, source, context, catalogue, reload } = this.#parts
+    const { metadata, source, context, catalog, reload } = this.#parts
     await this.#openPlanned()
-    const isUnplanned = (entry: CatalogueEntry): boolean => entry.state === 'copying' && !entry.planned
-    if (!catalogue.entries().some(isUnplanned)) return
+    const isUnplanned = (entry: CatalogEntry): boolean => entry.state === 'copying' && !entry.planned
+    if (!catalog.entries().some(isUnplanned)) return
     // A predecessor may have planned a collection in the meantime. Planning it again would remove segments being
     // copied.
     await reload()
-    const unplanned = catalogue.entries().filter(isUnplanned)
+    const unplanned = catalog.entries().filter(isUnplanned)
     if (unplanned.length === 0) return
-    const planned = new Map<CatalogueEntry, Segment[]>()
+    const planned = new Map<CatalogEntry, Segment[]>()
     await inParallel(plansAtOnce, unplanned, async (entry) => {
       const what = `planning the copy of ${entry.database}.${entry.name}`
       const segments = await retry(what, { ...context, signal: this.#signal }, () => planCopy(source, entry))
@@ -305,11 +305,11 @@ export class CollectionCopy {
 
   /** Runs once per coordinator term: a predecessor may have crashed between storing a plan and opening its segments. */
   async #openPlanned(): Promise<void> {
-    const { metadata, catalogue, coordination, reload } = this.#parts
+    const { metadata, catalog, coordination, reload } = this.#parts
     const { coordinatorEpoch } = coordination
     if (this.#openedInTerm === coordinatorEpoch) return
     await reload()
-    const planned = catalogue.entries().filter((entry) => entry.state === 'copying' && entry.planned)
+    const planned = catalog.entries().filter((entry) => entry.state === 'copying' && entry.planned)
     await metadata.segments.open(planned.map(({ uuid }) => uuid))
     this.#openedInTerm = coordinatorEpoch
   }

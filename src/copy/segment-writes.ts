@@ -1,7 +1,7 @@
 import { recordTombstones, type TombstoneRecorder } from '../documents/record-tombstones.ts'
 import { type StatementError, writeStatements } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, TransientReplyError } from '../mongo/errors.ts'
 import { measured } from '../mongo/measured.ts'
@@ -17,9 +17,9 @@ export interface SegmentWriteParts {
   context: RetryContext
   /** See `TombstoneRecorder`. */
   nextOrder: (count: number) => number
-  /** False once the entry has left the catalogue. */
-  isKnown: (entry: CatalogueEntry) => boolean
-  /** Reloads the catalogue that the coordinator has stored. */
+  /** False once the entry has left the catalog. */
+  isKnown: (entry: CatalogEntry) => boolean
+  /** Reloads the catalog that the coordinator has stored. */
   reload: () => Promise<void>
 }
 
@@ -29,7 +29,7 @@ export interface SegmentWriteParts {
  */
 export async function insertInto(
   parts: SegmentWriteParts,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   documents: Buffer[],
 ): Promise<StatementError[] | null> {
   const write = (): Promise<StatementError[]> =>
@@ -43,7 +43,7 @@ export async function insertInto(
 }
 
 /**
- * Reloads the catalogue, and returns an error that makes the caller retry. Another instance may have applied an event
+ * Reloads the catalog, and returns an error that makes the caller retry. Another instance may have applied an event
  * of its own partitions that renames or drops the collection.
  */
 export async function movedOnDestination({ reload }: Pick<SegmentWriteParts, 'reload'>): Promise<Error> {
@@ -54,7 +54,7 @@ export async function movedOnDestination({ reload }: Pick<SegmentWriteParts, 're
 /** Records identities, which are reconciled when the copy of the collection has ended. */
 export async function recordIdentities(
   recorder: TombstoneRecorder,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   idElements: Buffer[],
 ): Promise<void> {
   if (idElements.length === 0) return

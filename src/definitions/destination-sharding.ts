@@ -1,6 +1,6 @@
 import type { Document } from 'mongodb'
 import pLimit from 'p-limit'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { isCollated } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError } from '../domain/errors.ts'
@@ -74,7 +74,7 @@ export class DestinationSharding {
    * Distributes a new, empty collection over all shards that are not draining by `entry.shardKey`. Chunks are split at values sampled from
    * the source, so that the copy loads every shard.
    */
-  async distribute(entry: CatalogueEntry): Promise<void> {
+  async distribute(entry: CatalogEntry): Promise<void> {
     const { shardKey } = entry
     if (!shardKey) return
     await this.#shard(entry, shardKey, {})
@@ -88,7 +88,7 @@ export class DestinationSharding {
    * Throws TransientReplyError when the source's collection is no longer sharded, or was resharded, but still has its
    * former UUID: the shards have not switched to the new collection yet.
    */
-  async follow(entry: CatalogueEntry, wanted: ShardKey | null): Promise<boolean> {
+  async follow(entry: CatalogEntry, wanted: ShardKey | null): Promise<boolean> {
     if (sameShardKey(entry.shardKey, wanted)) return false
     if (!wanted) {
       throw reshaped(
@@ -108,7 +108,7 @@ export class DestinationSharding {
     return true
   }
 
-  async #shard(entry: CatalogueEntry, key: ShardKey, limit: CommandOptions): Promise<void> {
+  async #shard(entry: CatalogEntry, key: ShardKey, limit: CommandOptions): Promise<void> {
     const collated = isCollated(entry.wanted.options)
     const command = {
       shardCollection: namespace(entry.database, entry.name),
@@ -119,12 +119,12 @@ export class DestinationSharding {
     await this.#changeSharding(entry, key, command, limit)
   }
 
-  async #refine(entry: CatalogueEntry, key: ShardKey): Promise<void> {
+  async #refine(entry: CatalogEntry, key: ShardKey): Promise<void> {
     const command = { refineCollectionShardKey: namespace(entry.database, entry.name), key: patternOf(key) }
     await this.#changeSharding(entry, key, command, unlimited)
   }
 
-  async #changeSharding(entry: CatalogueEntry, key: ShardKey, command: Document, limit: CommandOptions): Promise<void> {
+  async #changeSharding(entry: CatalogEntry, key: ShardKey, command: Document, limit: CommandOptions): Promise<void> {
     const { destinationUUID } = entry
     assert(destinationUUID, 'a collection that has not been created cannot be sharded')
     try {
@@ -159,7 +159,7 @@ export class DestinationSharding {
     }
   }
 
-  async #distribution(entry: CatalogueEntry): Promise<Distribution | undefined> {
+  async #distribution(entry: CatalogEntry): Promise<Distribution | undefined> {
     const found = await readDistributions(this.#destination, entry.database)
     return found.find(({ uuid }) => uuid === entry.destinationUUID)
   }
@@ -177,7 +177,7 @@ export class DestinationSharding {
   }
 }
 
-function reshaped(entry: CatalogueEntry, what: string): TransientReplyError {
+function reshaped(entry: CatalogEntry, what: string): TransientReplyError {
   return new TransientReplyError(
     `following the shard keys of the source: ${namespace(entry.database, entry.name)} ${what}, but it is still listed under its former UUID`,
   )

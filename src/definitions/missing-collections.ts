@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { readNames } from './list-catalog.ts'
 
@@ -8,8 +8,8 @@ import { readNames } from './list-catalog.ts'
  */
 export async function findMissing(
   { source, destination }: BothClusters,
-  entries: readonly CatalogueEntry[],
-): Promise<CatalogueEntry[]> {
+  entries: readonly CatalogEntry[],
+): Promise<CatalogEntry[]> {
   const created = entries.filter(({ destinationUUID }) => destinationUUID)
   const existing = await readNames(destination, databasesOf(created))
   const gone = created.filter(({ destinationUUID }) => !existing.has(destinationUUID ?? ''))
@@ -18,6 +18,6 @@ export async function findMissing(
   return gone.filter(({ uuid }) => wanted.has(uuid))
 }
 
-function databasesOf(entries: readonly CatalogueEntry[]): string[] {
+function databasesOf(entries: readonly CatalogEntry[]): string[] {
   return [...new Set(entries.map(({ database }) => database))]
 }

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { namespace } from '../domain/namespace.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
@@ -30,7 +30,7 @@ const sampleLimitMS = 10 * 60_000
 export async function presplit(
   source: Cluster,
   destination: Cluster,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   key: ShardKey,
   shards: readonly string[],
 ): Promise<void> {
@@ -61,7 +61,7 @@ export async function presplit(
 /** Sampled shard key values, sorted in key order. Text is compared by its bytes. */
 async function sampleKeys(
   source: Cluster,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   key: ShardKey,
   count: number,
 ): Promise<TypedValue[][]> {

@@ -1,5 +1,5 @@
 import { Binary, type Document } from 'mongodb'
-import type { Segment } from '../domain/catalogue.ts'
+import type { Segment } from '../domain/catalog.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
 import { notOfLater, type StoredDocuments } from './stored-documents.ts'

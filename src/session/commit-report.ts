@@ -6,8 +6,8 @@ import type { SyncSession } from './sync-session.ts'
 
 /** The work that remains for a commit, as far as the coordinator knows it without reading from the clusters. */
 export function commitFigures(session: SyncSession, lagSeconds: number | null): CommitFigures {
-  const { catalogue } = session.runs.latest ?? {}
-  const entries = catalogue?.entries() ?? []
+  const { catalog } = session.runs.latest ?? {}
+  const entries = catalog?.entries() ?? []
   const { step } = session.commit.timing
   const isPrepared = step === 'verify' || step === 'lastCheck'
   const unprepared = isPrepared ? [] : entries

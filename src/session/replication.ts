@@ -1,6 +1,6 @@
 import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
-import { SharedCatalogue } from '../apply/shared-catalogue.ts'
+import { SharedCatalog } from '../apply/shared-catalog.ts'
 import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { type Repaired, repairDifferences, repairedMax } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
@@ -18,7 +18,7 @@ import { IncompleteCollections } from '../definitions/incomplete-collections.ts'
 import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { takeOverExisting } from '../definitions/take-over-existing.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
@@ -58,10 +58,10 @@ export interface ReplicationParts {
 
 /** The components that work on one sync between two pauses, built from the stored state. */
 export class Replication {
-  readonly catalogue: Catalogue
+  readonly catalog: Catalog
   readonly commit: CommitParts
   readonly #parts: ReplicationParts
-  readonly #shared: SharedCatalogue
+  readonly #shared: SharedCatalog
   readonly #definitions: DefinitionReconciler
   readonly #writer: DocumentWriter
   readonly #follower: DefinitionFollower
@@ -75,13 +75,13 @@ export class Replication {
   constructor(parts: ReplicationParts) {
     this.#parts = parts
     const { source, destination, metadata, record, context, selection, coordination, store, barriers, atStep } = parts
-    this.#shared = new SharedCatalogue({ source, destination, metadata, coordination, context })
-    this.catalogue = this.#shared.catalogue
+    this.#shared = new SharedCatalog({ source, destination, metadata, coordination, context })
+    this.catalog = this.#shared.catalog
     const sharding = destination.sharded ? new DestinationSharding(destination, source) : null
     const destinationDefinitions = new DestinationDefinitions(destination, record.configuration.buildIndexes, sharding)
     this.#definitions = new DefinitionReconciler({
       source,
-      catalogue: this.catalogue,
+      catalog: this.catalog,
       metadata,
       selection,
       destination: destinationDefinitions,
@@ -102,14 +102,14 @@ export class Replication {
       converge: this.#converge,
       atStep,
     })
-    const dropVanishedIndexes = (entry: CatalogueEntry): Promise<boolean> =>
+    const dropVanishedIndexes = (entry: CatalogEntry): Promise<boolean> =>
       this.#definitions.dropVanishedIndexes(entry)
     this.#writer = new DocumentWriter(destination, dropVanishedIndexes, context.meter ?? null)
     this.commit = {
       source,
       destination,
       selection,
-      catalogue: this.catalogue,
+      catalog: this.catalog,
       definitions: this.#definitions,
       destinationDefinitions,
       deferredOptions: new DeferredOptions(destination, context),
@@ -135,7 +135,7 @@ export class Replication {
     // Orders of tombstones must increase even when the clock was set back since the last run.
     const [, highestOrder] = await both(this.#shared.load(), metadata.tombstones.highestOrder())
     this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
-    const copying = this.catalogue.entries().filter((entry) => entry.state === 'copying')
+    const copying = this.catalog.entries().filter((entry) => entry.state === 'copying')
     const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(copying.map(({ uuid }) => uuid)) : new Set()
     for (const entry of copying) entry.hasTombstones = recorded.has(entry.uuid)
     await this.#shared.findNames()
@@ -247,12 +247,12 @@ export class Replication {
     const nextOrder = this.#nextOrder
     const reload = (): Promise<void> => this.#shared.reload()
     const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
-    const parts = { source, catalogue: this.catalogue, selection, shardingEntries, context }
+    const parts = { source, catalog: this.catalog, selection, shardingEntries, context }
     const incomplete = new IncompleteCollections(parts)
     const events = new OwnedPartitions({
       source,
       metadata,
-      catalogue: this.catalogue,
+      catalog: this.catalog,
       documents: {
         source,
         metadata,
@@ -276,7 +276,7 @@ export class Replication {
       source,
       destination,
       metadata,
-      catalogue: this.catalogue,
+      catalog: this.catalog,
       coordination,
       partitionCount: record.partitions,
       throttle: this.#parts.throttle,

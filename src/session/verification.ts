@@ -239,7 +239,7 @@ export class Verification {
       ...shared,
       selection: selection(),
       epoch: coordination.coordinatorEpoch,
-      catalogue: () => runs.finishing.catalogue,
+      catalog: () => runs.finishing.catalog,
       appliedTime: () => figures.everywhereApplied,
       onInitiallyVerified,
     })
@@ -359,8 +359,8 @@ export class Verification {
     const { source, destination, runs, context } = this.#parts
     const selection = this.#parts.selection()
     const { buildIndexes } = configuration
-    const { catalogue } = runs.finishing
-    const parts = { clusters: { source, destination }, selection, catalogue, context, buildIndexes }
+    const { catalog } = runs.finishing
+    const parts = { clusters: { source, destination }, selection, catalog, context, buildIndexes }
     return await findDefinitionMismatches(parts, stage, read)
   }
 

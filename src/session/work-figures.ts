@@ -94,7 +94,7 @@ export class WorkFigures {
     const { latest } = this.#parts.runs
     if (!latest) return null
     const { underWay } = latest.commit.destinationDefinitions.indexes.builds
-    return indexBuildingOf(latest.catalogue.entries(), underWay, restored)
+    return indexBuildingOf(latest.catalog.entries(), underWay, restored)
   }
 
   /** Seconds of source time that were applied per second lately; null before it is known. */
@@ -166,7 +166,7 @@ export class WorkFigures {
 
   /** Number of collections that are still being converged: only the documents that differ are written. */
   get convergingCollections(): number {
-    const entries = this.#parts.runs.latest?.catalogue.entries() ?? []
+    const entries = this.#parts.runs.latest?.catalog.entries() ?? []
     return entries.filter(({ state, converging }) => state === 'copying' && converging).length
   }
 
@@ -178,7 +178,7 @@ export class WorkFigures {
     let total = 0
     let copied = 0
     let begun = false
-    for (const entry of this.#parts.runs.latest?.catalogue.entries() ?? []) {
+    for (const entry of this.#parts.runs.latest?.catalog.entries() ?? []) {
       copied += entry.copiedBytes
       total += entry.totalCopied ?? Math.max(entry.estimatedBytes, entry.copiedBytes)
       begun ||= entry.planned

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalog } from '../domain/catalog.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
@@ -34,7 +34,7 @@ export interface VerifierParts {
   sharedStream: SharedStream
   throttle: Throttle
   epoch: number
-  catalogue: () => Catalogue
+  catalog: () => Catalog
   /** Everything up to this time is applied on the destination. */
   appliedTime: () => ClusterTime
   /** Called when everything has been compared once. */
@@ -108,11 +108,11 @@ export class Verifier {
     this.#comparisonParts = {
       clusters: parts.clusters,
       context: this.#context,
-      catalogue: parts.catalogue,
+      catalog: parts.catalog,
       rechecks: this.#rechecks,
       knownTime: () => this.#knownTime('source'),
     }
-    this.#counts = new DocumentCounts(parts.clusters, parts.catalogue)
+    this.#counts = new DocumentCounts(parts.clusters, parts.catalog)
     this.#comparison = new RecheckComparison(this.#comparisonParts)
     this.#checkpoint = new Checkpoint({ ...parts, rechecks: this.#rechecks })
   }
@@ -126,7 +126,7 @@ export class Verifier {
         latest: this.#parts.clusters[name].latest,
         known: this.#knownTime(name),
         collections: this.#scan?.collections ?? null,
-        catalogued: this.#parts.catalogue().entries().length,
+        cataloged: this.#parts.catalog().entries().length,
         scanned: this.#scanned,
       })
     return { source: side('source'), destination: side('destination') }
@@ -202,7 +202,7 @@ export class Verifier {
    * streams up to the current time, and compares all open rechecks until they are equal or proven different.
    */
   async issueVerdict(): Promise<RecheckResult> {
-    // The scan must include collections that were catalogued after the first complete scan, because the streams may not
+    // The scan must include collections that were cataloged after the first complete scan, because the streams may not
     // contain their earlier writes.
     while (!this.#scan?.isComplete) await this.#pause(shortPauseMS)
     this.wake()
@@ -241,7 +241,7 @@ export class Verifier {
           shared: side === 'source' ? this.#parts.sharedStream : null,
           context: this.#context,
           rechecks: this.#rechecks,
-          catalogue: this.#parts.catalogue,
+          catalog: this.#parts.catalog,
         }),
       )
     }
@@ -250,7 +250,7 @@ export class Verifier {
         clusters,
         metadata,
         context: this.#context,
-        catalogue: this.#parts.catalogue,
+        catalog: this.#parts.catalog,
         notBefore: { source: starts.source.time, destination: starts.destination.time },
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, this.#checkpoint.range),
         waitForCapacity: (bytesRead) => this.#waitForCapacity(bytesRead),

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, 
 import { copySegment } from '../../src/copy/copy-segment.ts'
 import { SegmentProgress } from '../../src/copy/segment-progress.ts'
 import { idElementOf, idOf } from '../../src/documents/identity.ts'
-import type { CatalogueEntry, Segment } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry, Segment } from '../../src/domain/catalog.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
@@ -32,7 +32,7 @@ afterAll(async () => {
 const source = () => clusters.sourceClient.db(database)
 const destination = () => clusters.destinationClient.db(database)
 
-const segmentOf = (entry: CatalogueEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
+const segmentOf = (entry: CatalogEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
   collection: entry.uuid,
   ordinal,
   rank: 0,
@@ -53,7 +53,7 @@ let claims = 0
 /** Called when a batch has been written. */
 let onWritten = (): void => {}
 
-async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void> {
+async function copy(entry: CatalogEntry, ...segments: Segment[]): Promise<void> {
   await appendOplogNote(clusters.source, 'test')
   await clusters.metadata.segments.plan(segments)
   await clusters.metadata.segments.open(segments.map(({ collection }) => collection))
@@ -84,7 +84,7 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
 }
 
 /** Creates a collection on both clusters, and documents with `_id`s of every type on the source, in index order. */
-async function filled(name: string, options = {}): Promise<{ entry: CatalogueEntry; documents: Buffer[] }> {
+async function filled(name: string, options = {}): Promise<{ entry: CatalogEntry; documents: Buffer[] }> {
   const random = new Random(name)
   await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))
   const ids = [

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import type { Segment } from '../../src/domain/catalogue.ts'
+import type { Segment } from '../../src/domain/catalog.ts'
 import type { OwnerToken } from '../../src/domain/owner.ts'
 import { SegmentStore } from '../../src/mongo/segment-store.ts'
 import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
