@@ -123,7 +123,7 @@ export function commitJoined(context: InstanceContext): Partial<InstanceContext>
 }
 
 /** The fields that change when the commit timestamp of an attempt is known. */
-export function pointTaken({ sync }: InstanceContext): Partial<InstanceContext> {
+export function commitTimestampTaken({ sync }: InstanceContext): Partial<InstanceContext> {
   return { attempt: sync?.attempt ?? 0, commitPoint: sync?.commitPoint ?? null }
 }
 

@@ -118,7 +118,7 @@ export type CoordinatorReport =
    */
   | { type: 'convergence.planned'; startTime: string }
   | { type: 'commit.gathered' }
-  | { type: 'commit.pointTaken'; commitPoint: string }
+  | { type: 'commit.timestampTaken'; commitPoint: string }
   | { type: 'commit.applied' }
   | { type: 'commit.prepared' }
   | { type: 'commit.verified' }
@@ -135,8 +135,8 @@ export type CoordinatorReport =
   | { type: 'commit.failed'; failure: Failure }
   | { type: 'reversal.begun' }
   /** `converges`: an oplog no longer contains all changes since the commit. An earlier release does not send it. */
-  | { type: 'reversal.adapted'; converges?: boolean }
-  | { type: 'reversal.noted' }
+  | { type: 'reversal.prepared'; converges?: boolean }
+  | { type: 'reversal.announced' }
   | { type: 'verification.hashed' }
   | { type: 'verification.restarted' }
   | { type: 'lateWrites.found'; lateWrites: LateWrites }

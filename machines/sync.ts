@@ -10,7 +10,7 @@ export type SyncStep =
   | 'initialise'
   | 'replan'
   | 'gather'
-  | 'takePoint'
+  | 'takeCommitTimestamp'
   | 'applyAll'
   | 'prepare'
   | 'verify'
@@ -18,7 +18,7 @@ export type SyncStep =
   | 'open'
   | 'convert'
   | 'undo'
-  | 'adapt'
+  | 'prepareDestination'
 
 /**
  * One sync as a whole, shared by all instances. Its snapshot is stored on the destination. Each event is one
@@ -120,8 +120,8 @@ export const syncMachine = setup({
       event.term === context.term &&
       event.convergences === context.convergences,
     /** An oplog no longer contains all changes since the commit. */
-    isAdaptedByConverging: ({ context, event }) =>
-      event.type === 'reversal.adapted' && event.term === context.term && event.converges === true,
+    isPreparedByConverging: ({ context, event }) =>
+      event.type === 'reversal.prepared' && event.term === context.term && event.converges === true,
     /** A comparison that began before the last convergence was requested does not count. */
     isHashed: ({ context, event }) =>
       event.type === 'verification.hashed' &&
@@ -141,7 +141,7 @@ export const syncMachine = setup({
       failure: null,
       mayBeOpen: false,
     })),
-    takePoint: assign(({ event }) => (event.type === 'commit.pointTaken' ? { commitPoint: event.commitPoint } : {})),
+    takeCommitTimestamp: assign(({ event }) => (event.type === 'commit.timestampTaken' ? { commitPoint: event.commitPoint } : {})),
     decide: assign(({ event }) =>
       event.type === 'commit.decided' ? { quietUntil: event.quietUntil, lateWrites: null, writesHeld: false } : {},
     ),
@@ -214,7 +214,7 @@ export const syncMachine = setup({
         'commit.aborted': { guard: 'isThisCommit', target: 'undoing', actions: 'abort' },
         'commit.renewed': { guard: 'isOfThisAttempt', target: 'restoring' },
         'commit.failed': { guard: 'isOfThisAttempt', target: 'failed', actions: 'fail' },
-        'reversal.noted': { guard: 'isOfThisTerm', actions: assign({ writesHeld: true }) },
+        'reversal.announced': { guard: 'isOfThisTerm', actions: assign({ writesHeld: true }) },
       },
       states: {
         gathering: {
@@ -229,8 +229,8 @@ export const syncMachine = setup({
         },
         takingPoint: {
           tags: 'applicable',
-          meta: { step: 'takePoint' },
-          on: { 'commit.pointTaken': { guard: 'isOfThisAttempt', target: 'applying', actions: 'takePoint' } },
+          meta: { step: 'takeCommitTimestamp' },
+          on: { 'commit.timestampTaken': { guard: 'isOfThisAttempt', target: 'applying', actions: 'takeCommitTimestamp' } },
         },
         applying: {
           tags: 'applicable',
@@ -310,10 +310,10 @@ export const syncMachine = setup({
       states: {
         moving: { tags: ['decided', 'canWrite'] },
         adapting: {
-          meta: { step: 'adapt' },
+          meta: { step: 'prepareDestination' },
           on: {
-            'reversal.adapted': [
-              { guard: 'isAdaptedByConverging', target: '#sync.replanning', actions: 'beginConvergence' },
+            'reversal.prepared': [
+              { guard: 'isPreparedByConverging', target: '#sync.replanning', actions: 'beginConvergence' },
               { guard: 'isOfThisTerm', target: '#sync.replicating' },
             ],
           },

@@ -16,7 +16,7 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
-import { isMoved } from '../domain/namespace-filter.ts'
+import { isRenamedAcrossDatabases } from '../domain/namespace-filter.ts'
 import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
@@ -253,7 +253,7 @@ async function prepareDatabase(
     const distribution = destinationKeys.get(found?.uuid ?? '')
     awaitResharding(distribution)
     // A collection that was renamed from another database has no key under its temporary name.
-    const isNamed = !source.sharded && isMoved(entry.name)
+    const isNamed = !source.sharded && isRenamedAcrossDatabases(entry.name)
     const named = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
     const wantedKey =
       isNamed || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, named) : entry.shardKey

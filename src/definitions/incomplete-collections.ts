@@ -1,7 +1,7 @@
 import { type Catalog, type CatalogEntry, needsOneLane } from '../domain/catalog.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import { isConversion, isMoved, isTemporary } from '../domain/namespace-filter.ts'
+import { isConversion, isRenamedAcrossDatabases, isTemporary } from '../domain/namespace-filter.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -95,7 +95,7 @@ export class IncompleteCollections {
       retry(`following definitions of ${of}`, context, () => selection.selects(of, name))
     if (!to || !(await isSelected(to.database, to.collection))) return false
     const entry = catalog.get(uuid)
-    if (isMoved(collection) && this.#isRequested(to.database, to.collection)) return true
+    if (isRenamedAcrossDatabases(collection) && this.#isRequested(to.database, to.collection)) return true
     if (entry && this.#lacksKey(entry, to.collection)) return true
     // A conversion counts as selected under its temporary name.
     return isConversion(collection) || !(await isSelected(database, collection))
@@ -109,7 +109,7 @@ export class IncompleteCollections {
 
   /** Whether the start request has a shard key for the source's name and the destination has only a temporary name. */
   #lacksKey({ database, name }: CatalogEntry, sourceName: string): boolean {
-    return isMoved(name) && this.#isRequested(database, sourceName)
+    return isRenamedAcrossDatabases(name) && this.#isRequested(database, sourceName)
   }
 
   /**

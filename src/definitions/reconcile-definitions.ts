@@ -4,7 +4,7 @@ import { type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { isMoved, isTemporary } from '../domain/namespace-filter.ts'
+import { isRenamedAcrossDatabases, isTemporary } from '../domain/namespace-filter.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 import type { RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
@@ -350,7 +350,7 @@ export class DefinitionReconciler {
    * that it must create the collection again (`IncompleteCollections`, `planConvergence`).
    */
   #awaitsKey(entry: CatalogEntry, name: string, { distributions }: DatabaseSnapshot): boolean {
-    if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isMoved(entry.name)) return false
+    if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isRenamedAcrossDatabases(entry.name)) return false
     return wantedShardKey(this.#source, distributions, this.#shardingEntries, { ...entry, name }) !== null
   }
 

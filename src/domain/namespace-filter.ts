@@ -61,7 +61,7 @@ const buckets = /^system\.buckets\.(.+)$/s
 /** The temporary names of `$out`, mapReduce and a rename from another database. They do not contain the final name. */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
 /** The temporary name that a rename from another database uses. */
-const moved = /^tmp.{5}\.renameCollection$/
+const renamedAcrossDatabases = /^tmp.{5}\.renameCollection$/
 /** The same pattern as `temporary` for queries on the server. */
 export const temporaryNames = temporary.source
 
@@ -74,8 +74,8 @@ export function decidingName(collection: string): string {
 }
 
 /** True for a collection that the server writes under a temporary name because of a rename from another database. */
-export function isMoved(collection: string): boolean {
-  return moved.test(collection)
+export function isRenamedAcrossDatabases(collection: string): boolean {
+  return renamedAcrossDatabases.test(collection)
 }
 
 /** True for a collection that convertToCapped writes under a temporary name. */

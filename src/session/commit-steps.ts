@@ -71,16 +71,16 @@ export class CommitSteps {
   }
 
   /** Blocks writes on the source if requested, and takes the commit timestamp, up to which events are applied. */
-  async takePoint(left: AbortSignal): Promise<CoordinatorReport> {
+  async takeCommitTimestamp(left: AbortSignal): Promise<CoordinatorReport> {
     const { runs } = this.#session
     await unlessLeft(left, runs.whenOpen())
-    const run = this.#takePoint(AbortSignal.any([left, runs.signal]))
+    const run = this.#takeCommitTimestamp(AbortSignal.any([left, runs.signal]))
     // An abort waits for this run to end before it unblocks the source for the last time.
     runs.awaitBeforeNext(run)
-    return { type: 'commit.pointTaken', commitPoint: await run }
+    return { type: 'commit.timestampTaken', commitPoint: await run }
   }
 
-  async #takePoint(signal: AbortSignal): Promise<string> {
+  async #takeCommitTimestamp(signal: AbortSignal): Promise<string> {
     const { source, record, runs } = this.#session
     const context = { ...this.#session.context, signal }
     this.timing.begin('commitPoint')

@@ -34,7 +34,7 @@ export async function convergeInstead(
     const patience = new LeasePatience('repair', sync)
     const request = (until: AbortSignal): Promise<boolean> => requestOrAbort(session, collections, named, until)
     if (await storedForAll(sync, 'repair', patience, request)) return
-    actor.send({ type: 'sync.seen', sync: session.peers.view })
+    actor.send({ type: 'sync.observed', sync: session.peers.view })
     const { failure } = actor.getSnapshot().context
     if (failure && failure !== before) {
       throw new RefusedError(

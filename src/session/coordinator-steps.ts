@@ -29,7 +29,7 @@ export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWor
     initialise: (left) => initialise(session, left),
     replan: (left) => replan(session, left),
     gather: (left) => commit.gather(left),
-    takePoint: (left) => commit.takePoint(left),
+    takeCommitTimestamp: (left) => commit.takeCommitTimestamp(left),
     applyAll: (left, dryRun) => commit.applyAll(left, dryRun),
     prepare: (left, dryRun) => commit.prepare(left, dryRun),
     verify: (left, dryRun) => commit.verify(left, dryRun),
@@ -37,7 +37,7 @@ export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWor
     open: (left) => open(session, left),
     convert: (left) => convert(session, left),
     undo: (left) => undo(session, left),
-    adapt: (left) => prepareDestination(session, left),
+    prepareDestination: (left) => prepareDestination(session, left),
   }
 }
 
@@ -153,5 +153,5 @@ async function prepareDestination(session: SyncSession, left: AbortSignal): Prom
     converges = await (await session.load()).prepareDestination()
   })
   if (converges) session.context.journal?.('convergence requested', { all: true })
-  return { type: 'reversal.adapted', converges }
+  return { type: 'reversal.prepared', converges }
 }

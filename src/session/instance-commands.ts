@@ -238,7 +238,7 @@ export class InstanceCommands implements Instance {
         'the commit is decided and can only be completed; wait until progress shows canWrite',
       )
     }
-    actor.send({ type: 'sync.seen', sync: session.peers.view })
+    actor.send({ type: 'sync.observed', sync: session.peers.view })
     await patience.bounded(sync.storing, storedLater)
   }
 

@@ -34,7 +34,7 @@ const restMaxMS = 30_000
 /** How far the coordinator's own instance must have come in the commit before a step begins. */
 const needs: Partial<Record<SyncStep, CommitPart>> = {
   gather: 'committing',
-  takePoint: 'committing',
+  takeCommitTimestamp: 'committing',
   applyAll: 'arrived',
   prepare: 'arrived',
   verify: 'arrived',
@@ -130,7 +130,7 @@ export class SyncFollower {
     const { session, report, part } = this.#parts
     const { view } = session.peers
     session.verification.observed(view.convergences)
-    report({ type: 'sync.seen', sync: view })
+    report({ type: 'sync.observed', sync: view })
     const { failures, failure } = view
     const isOurs = part() !== null && this.#failures !== null && failures > this.#failures
     this.#failures = failures

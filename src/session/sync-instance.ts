@@ -301,7 +301,7 @@ export class SyncInstance {
       const errorDescription =
         'another process with the same id has taken over the lease on the destination; this one has stopped'
       this.#actor.send({ type: 'worker.failed', failure: { error: 'LeaseLost', errorDescription } })
-    } else this.#actor.send({ type: 'lease.buried' })
+    } else this.#actor.send({ type: 'lease.evicted' })
   }
 
   async #swapDirection(left: AbortSignal): Promise<void> {

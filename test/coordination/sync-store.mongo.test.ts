@@ -27,7 +27,7 @@ async function deciding() {
   const store = await replicating()
   await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
   await store.send({ type: 'commit.gathered', ...worked })
-  await store.send({ type: 'commit.pointTaken', commitPoint: '7', ...worked })
+  await store.send({ type: 'commit.timestampTaken', commitPoint: '7', ...worked })
   for (const type of ['commit.applied', 'commit.prepared', 'commit.verified'] as const)
     await store.send({ type, ...worked })
   return store

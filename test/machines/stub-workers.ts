@@ -92,7 +92,7 @@ export class StubWorkers {
         stub.sendBack({ type: 'copy.completed' })
       }
     } else if (id === 'syncFollower') {
-      stub.sendBack({ type: 'sync.seen', sync: this.sync })
+      stub.sendBack({ type: 'sync.observed', sync: this.sync })
     } else if (id === 'verification') {
       // Like the real verification, it begins when the copy has ended.
       if (this.actor.getSnapshot().context.copyCompleted) stub.sendBack({ type: 'verification.hashed' })
