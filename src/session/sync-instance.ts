@@ -304,12 +304,12 @@ export class SyncInstance {
     } else this.#actor.send({ type: 'lease.evicted' })
   }
 
-  async #swapDirection(left: AbortSignal): Promise<void> {
+  async #swapDirection(signal: AbortSignal): Promise<void> {
     await this.#current.replace(async () => {
       const former = this.#current.session
       if (!former) throw new FatalError('InternalError', 'a reversal began, but this process has no sync')
       const { context } = this.#actor.getSnapshot()
-      return await swapDirection(former, (record) => this.#prepare(record), context, left)
+      return await swapDirection(former, (record) => this.#prepare(record), context, signal)
     })
     this.#stored.wake()
   }
@@ -321,7 +321,7 @@ export class SyncInstance {
       asked: () => this.#actor.getSnapshot().context,
       ended: () => this.#current.ended,
       storing: () => this.#stored.storing,
-      swapDirection: (left) => this.#swapDirection(left),
+      swapDirection: (signal) => this.#swapDirection(signal),
       report: (event) => this.#actor.send(event),
     })
     const actor = createActor(machine, { input: context })

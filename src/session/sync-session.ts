@@ -321,13 +321,13 @@ export class SyncSession {
   /**
    * Ends everything that this instance began before a convergence, so that the coordinator may plan it. The caller does
    * not replicate.
-   * @param left aborts when the caller may replicate again
+   * @param signal aborts when the caller may replicate again
    */
-  async stopFor(convergence: number, left: AbortSignal): Promise<void> {
+  async stopFor(convergence: number, signal: AbortSignal): Promise<void> {
     const { runs, verification, coordination, lease } = this
     if (!lease.held || (coordination.stoppedFor === convergence && coordination.held.size === 0)) return
     await Promise.all([runs.ended, verification.ended])
-    if (left.aborted || !lease.held) return
+    if (signal.aborted || !lease.held) return
     await coordination.stopFor(convergence)
   }
 
