@@ -52,7 +52,7 @@ async function alone(session: SyncSession, signal: AbortSignal, work: () => Prom
 async function initialise(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
   await alone(session, signal, async () => {
     const replication = await session.load()
-    await session.insistOnRecord()
+    await session.ensureNotReversed()
     await replication.initialise()
   })
   return { type: 'initialised' }
@@ -70,7 +70,7 @@ async function replan(session: SyncSession, signal: AbortSignal): Promise<Coordi
     await peers.stoppedFor(convergences, runs.signal)
     await peers.alone(runs.signal)
     const replication = await session.load(true, sync)
-    await session.insistOnRecord()
+    await session.ensureNotReversed()
     const uuids = scope === 'all' || scope === null ? 'all' : new Set(scope.map(uuidOfHex))
     startTime = await replication.replan(uuids, filterChange, (which) => verification.forgetResults(which))
     if (filterChange) await verification.beginAtTime()

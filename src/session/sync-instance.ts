@@ -181,7 +181,7 @@ export class SyncInstance {
     const session = this.#begin(record)
     let context = await this.#stored.load()
     if (!context?.canWrite || context.commitRequested || context.reversing) {
-      await session.leadAtLast()
+      await session.leadWithRetries()
       context = await this.#stored.load()
       if (!(await isCurrent(session))) {
         await this.#abandon()
@@ -208,7 +208,7 @@ export class SyncInstance {
     const patience = new LeasePatience('start', this)
     try {
       const session = this.#begin(record)
-      await patience.bounded(session.leadAtLast(patience.signal), 'this instance takes no part in the sync')
+      await patience.bounded(session.leadWithRetries(patience.signal), 'this instance takes no part in the sync')
       if (!(await isCurrent(session))) {
         throw new RefusedError(
           'WrongState',
@@ -233,7 +233,7 @@ export class SyncInstance {
     const hasLeft = waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
     await patience.bounded(hasLeft, 'nothing was changed')
     try {
-      await patience.bounded(session.leadAtLast(patience.signal), 'nothing was changed')
+      await patience.bounded(session.leadWithRetries(patience.signal), 'nothing was changed')
     } catch (error) {
       await session.resign()
       throw error

@@ -177,7 +177,7 @@ export class SyncSession {
    * @param until when it is aborted, the call makes no further attempt and rejects with StoppedError. It then cannot
    * take the lease again after the caller has given it back
    */
-  async leadAtLast(until?: AbortSignal): Promise<void> {
+  async leadWithRetries(until?: AbortSignal): Promise<void> {
     for (;;) {
       try {
         return await this.lead()
@@ -210,7 +210,7 @@ export class SyncSession {
     const sync = await this.#untilApplicable(true, signal)
     // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
     const replication = await this.load(true, sync)
-    await this.insistOnRecord()
+    await this.ensureNotReversed()
     if (signal.aborted) throw new StoppedError()
     replication.prepare()
     this.coordination.takeWork(true)
@@ -299,7 +299,7 @@ export class SyncSession {
    * Throws FatalError LeaseLost when another instance has reversed the sync, so that the metadata here is no longer
    * valid. A reversal removes the record first, so an instance that has read incomplete metadata finds no record here.
    */
-  async insistOnRecord(): Promise<void> {
+  async ensureNotReversed(): Promise<void> {
     const stored = await this.#replicationParts.metadata.loadSync()
     if (stored?.generation === this.record.generation) return
     throw new FatalError('LeaseLost', 'another instance has reversed this sync; restart this one')
