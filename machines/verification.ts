@@ -21,10 +21,10 @@ export type VerificationEvent =
   /** `failure` is null when the observation was only told to stop. */
   | { type: 'role.failed'; failure: Failure | null }
   /** Another instance coordinates. `hashed`: its verification has compared everything once. */
-  | { type: 'role.seen'; hashed: boolean }
+  | { type: 'role.observed'; hashed: boolean }
   | { type: 'scan.completed' }
-  | { type: 'verdict.asked' }
-  | { type: 'verdict.answered' }
+  | { type: 'verdict.requested' }
+  | { type: 'verdict.ended' }
   | { type: 'verification.stop' }
 
 const stopWithError = { target: '#verification.leading.stopping', actions: 'rememberError' } as const
@@ -40,7 +40,7 @@ const stopWithError = { target: '#verification.leading.stopping', actions: 'reme
  *   verifying     The change streams of both clusters are followed, and changed documents are compared.
  *     scanning      Every collection is compared once, range by range.
  *     following     Only changed documents are compared.
- *     settling      A commit asked for a verdict. The source is quiet, and each difference is either resolved or
+ *     resolving     A commit asked for a verdict. The source is quiet, and each difference is either resolved or
  *                   confirmed.
  *   restarting    The verifier missed changes that an oplog no longer holds: its results are removed.
  *   stopping      Work under way ends, and its results are stored.
@@ -63,15 +63,15 @@ export const verificationMachine = setup({
     awaitCopy: fromPromise<void>(placeholder('awaitCopy')),
     /** Runs the verifier until it is told to stop. Rejects on a failure. */
     verify: fromPromise<void>(placeholder('verify')),
-    forget: fromPromise<void>(placeholder('forget')),
+    discardResults: fromPromise<void>(placeholder('discardResults')),
     /** Stops all work. Resolves when the work has ended: with the failure to report, or with null. */
     close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
   },
   guards: {
     isEnabled: ({ context }) => context.enabled,
     isScanned: ({ context }) => context.scanned,
-    isNews: ({ context, event }) => event.type === 'role.seen' && event.hashed !== context.hashed,
-    isNewlyHashed: ({ context, event }) => event.type === 'role.seen' && event.hashed && !context.hashed,
+    isNews: ({ context, event }) => event.type === 'role.observed' && event.hashed !== context.hashed,
+    isNewlyHashed: ({ context, event }) => event.type === 'role.observed' && event.hashed && !context.hashed,
     /**
      * The verifier has missed changes. If event application has missed them too, it reports that failure itself.
      */
@@ -111,7 +111,7 @@ export const verificationMachine = setup({
           { guard: 'hasRoleFailed', target: 'failed', actions: 'reportRoleFailed' },
           { target: 'stopped' },
         ],
-        'role.seen': [
+        'role.observed': [
           { guard: 'isNewlyHashed', actions: [assign({ hashed: true }), 'reportHashed'] },
           { guard: 'isNews', actions: [assign({ hashed: false }), 'reportRestarted'] },
         ],
@@ -137,14 +137,14 @@ export const verificationMachine = setup({
             'scan.completed': { actions: [assign({ scanned: true, hashed: true }), 'publishHashed', 'reportHashed'] },
           },
           states: {
-            scanning: { always: { guard: 'isScanned', target: 'following' }, on: { 'verdict.asked': 'settling' } },
-            following: { on: { 'verdict.asked': 'settling' } },
-            settling: { on: { 'verdict.answered': 'scanning' } },
+            scanning: { always: { guard: 'isScanned', target: 'following' }, on: { 'verdict.requested': 'resolving' } },
+            following: { on: { 'verdict.requested': 'resolving' } },
+            resolving: { on: { 'verdict.ended': 'scanning' } },
           },
         },
         restarting: {
           entry: [assign({ hashed: false }), 'publishRestarted', 'reportRestarted'],
-          invoke: { id: 'forget', src: 'forget', onDone: 'verifying', onError: stopWithError },
+          invoke: { id: 'discardResults', src: 'discardResults', onDone: 'verifying', onError: stopWithError },
         },
         stopping: {
           invoke: closing('#verification.stopped', '#verification.failed'),

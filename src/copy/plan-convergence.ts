@@ -43,7 +43,7 @@ export interface ConvergencePlanParts {
   /** Called at the start of each named step. */
   atStep: (step: string) => void
   /** Removes what the verifier has stored about these collections. */
-  forgetVerified: (uuids: readonly string[] | 'all') => Promise<void>
+  discardVerified: (uuids: readonly string[] | 'all') => Promise<void>
   /** The collections of a replica set that become sharded on the destination. */
   shardingEntries: ShardingEntries
   /** The filters that `selection` replaces; null when they were not changed. */
@@ -95,7 +95,7 @@ export async function planConvergence(
   requested: ReadonlySet<string> | 'all',
 ): Promise<ClusterTime> {
   const { catalog, metadata, definitions, deferredOptions, barriers, context, epochs, atStep } = parts
-  const { replaced, forgetVerified } = parts
+  const { replaced, discardVerified } = parts
   atStep('replan')
   const scope = replaced && requested !== 'all' ? await withRenamed(parts, requested) : requested
   /** UUIDs of the collections that the new filters select and the former filters did not. */
@@ -132,7 +132,7 @@ export async function planConvergence(
   }
   atStep('replanCollections')
   await reset(entries)
-  await forgetVerified(scope === 'all' ? 'all' : entries.map(({ uuid }) => uuid))
+  await discardVerified(scope === 'all' ? 'all' : entries.map(({ uuid }) => uuid))
   atStep('replanDefinitions')
   const known = new Set(catalog.entries())
   await followDefinitions()
@@ -151,7 +151,7 @@ export async function planConvergence(
   const others = concerned.filter((entry) => !prepared.has(entry))
   for (const entry of others) entry.converging ||= known.has(entry) && isConcerned(entry)
   await reset(others)
-  if (scope !== 'all') await forgetVerified(others.map(({ uuid }) => uuid))
+  if (scope !== 'all') await discardVerified(others.map(({ uuid }) => uuid))
   const uuids = concerned.map(({ uuid }) => uuid)
   for (const entry of concerned) entry.convergedFrom = startTime
   await metadata.collections.saveConvergedFrom(uuids, startTime)

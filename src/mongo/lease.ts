@@ -229,9 +229,9 @@ export class Lease {
     // `settled` equals the epoch when the writes of all earlier terms have ended, and exceeds it when the writes of this
     // term have ended as well. While operations of this process or of a predecessor may still be running, `settled` does
     // not exceed the epoch, and the successor has to wait for them.
-    const settled = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
+    const drained = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
     const areDrained = !this.#context.signal.aborted && !this.sessions.areOpen
-    const released = { expiresAt: givenUp, ...(areDrained ? { settled } : {}) }
+    const released = { expiresAt: givenUp, ...(areDrained ? { settled: drained } : {}) }
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: released }]).catch(() => {})
   }
 

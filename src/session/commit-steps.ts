@@ -180,7 +180,7 @@ export class CommitSteps {
       if (runs.signal.aborted) throw new StoppedError()
       await sleep(verifierPollMS)
     }
-    await verification.settle(configuration, () => applyLate(this.#quietUntil))
+    await verification.issueVerdict(configuration, () => applyLate(this.#quietUntil))
     return { type: 'commit.verified' }
   }
 

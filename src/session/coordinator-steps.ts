@@ -72,7 +72,7 @@ async function replan(session: SyncSession, signal: AbortSignal): Promise<Coordi
     const replication = await session.load(true, sync)
     await session.ensureNotReversed()
     const uuids = scope === 'all' || scope === null ? 'all' : new Set(scope.map(uuidOfHex))
-    startTime = await replication.replan(uuids, filterChange, (which) => verification.forgetResults(which))
+    startTime = await replication.replan(uuids, filterChange, (which) => verification.discardResultsOf(which))
     if (filterChange) await verification.beginAtTime()
   })
   assert(startTime !== null, 'a convergence was planned without a start time')

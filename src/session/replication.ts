@@ -169,7 +169,7 @@ export class Replication {
   async replan(
     scope: ReadonlySet<string> | 'all',
     change: FilterChange | null,
-    forgetVerified: (uuids: readonly string[] | 'all') => Promise<void>,
+    discardVerified: (uuids: readonly string[] | 'all') => Promise<void>,
   ): Promise<ClusterTime> {
     const { source, record, coordination, barriers, metadata } = this.#parts
     const epochs = new Map(coordination.held)
@@ -185,7 +185,7 @@ export class Replication {
     }
     const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
     const stored = { metadata, barriers, databases, epochs, shardingEntries }
-    const parts = { ...this.commit, ...stored, replaced, forgetVerified }
+    const parts = { ...this.commit, ...stored, replaced, discardVerified }
     return await planConvergence(parts, scope)
   }
 

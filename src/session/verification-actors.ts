@@ -12,7 +12,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
       .peers.reportLeading({ type })
       .catch(() => {})
   /** A part of the latest run. */
-  const step = (name: 'succeed' | 'awaitCopy' | 'verify' | 'forget') =>
+  const step = (name: 'succeed' | 'awaitCopy' | 'verify' | 'discardResults') =>
     fromPromise(() => {
       const { verification } = current()
       return verification[name](verification.latest)
@@ -23,7 +23,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
         const stopped = new AbortController()
         const session = current()
         const { coordination, peers } = session
-        const report = (hashed: boolean): void => sendBack({ type: 'role.seen', hashed })
+        const report = (hashed: boolean): void => sendBack({ type: 'role.observed', hashed })
         watchRole({ coordination, peers, isLeaseLost: () => session.isLeaseLost }, report, stopped.signal)
           .then((isTaken) => sendBack({ type: isTaken ? 'role.taken' : 'role.over' }))
           .catch(async (error) => sendBack({ type: 'role.failed', failure: await failureToReport(session, error) }))
@@ -41,7 +41,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
       succeed: step('succeed'),
       awaitCopy: step('awaitCopy'),
       verify: step('verify'),
-      forget: step('forget'),
+      discardResults: step('discardResults'),
       close: fromPromise(async ({ input }) => {
         const session = current()
         const run = session.verification.latest

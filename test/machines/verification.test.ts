@@ -13,7 +13,7 @@ const restingStates = [
   'leading.awaitingCopy',
   'leading.verifying.scanning',
   'leading.verifying.following',
-  'leading.verifying.settling',
+  'leading.verifying.resolving',
   'leading.restarting',
   'leading.stopping',
   'stopped',
@@ -32,7 +32,7 @@ function events(snapshot: Snapshot): Tried[] {
     succeed: [undefined],
     awaitCopy: [undefined],
     verify: [undefined],
-    forget: [undefined],
+    discardResults: [undefined],
     close: [null, failure],
   }
   const observed = [
@@ -40,10 +40,10 @@ function events(snapshot: Snapshot): Tried[] {
     { type: 'role.over' },
     { type: 'role.failed', failure },
     { type: 'role.failed', failure: null },
-    { type: 'role.seen', hashed: true },
-    { type: 'role.seen', hashed: false },
+    { type: 'role.observed', hashed: true },
+    { type: 'role.observed', hashed: false },
   ]
-  const ofRun = ['verdict.asked', 'verdict.answered', 'verification.stop'].map((type) => ({ type }))
+  const ofRun = ['verdict.requested', 'verdict.ended', 'verification.stop'].map((type) => ({ type }))
   return [
     ...(children.includes('role') ? observed : []),
     ...(children.includes('run') ? ofRun : []),
@@ -69,7 +69,7 @@ describe('every step of the verification', () => {
     everyStepShould(({ to }) => !underWay(to).includes('verify') || underWay(to).includes('run'))
     everyStepShould(({ from, event, to }) => {
       if (underWay(from).includes('verify') || !underWay(to).includes('verify')) return true
-      return event.type === 'xstate.done.actor.awaitCopy' || event.type === 'xstate.done.actor.forget'
+      return event.type === 'xstate.done.actor.awaitCopy' || event.type === 'xstate.done.actor.discardResults'
     })
   })
 
