@@ -100,7 +100,7 @@ export class DefinitionFollower {
     if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
       await this.#takeOver()
       for (const observed of await this.#reconcile(touched, stopped)) this.#observed.add(observed)
-      if (this.#reachedBarrier === time) await barriers.settle(time, touched)
+      if (this.#reachedBarrier === time) await barriers.markDone(time, touched)
       journal?.('definitions followed', { databases, seconds: secondsSince(began) })
       return
     }
@@ -189,7 +189,7 @@ export class DefinitionFollower {
         seconds: secondsSince(began),
       })
       coordination.notify()
-      await barriers.forget(all.map(timeOf).reduce(earlierOf))
+      await barriers.removePassed(all.map(timeOf).reduce(earlierOf))
     }
   }
 
