@@ -81,7 +81,7 @@ export class HeartbeatPublisher {
     this.#state = state
     const session = this.#parts.current.session
     if (!session) return
-    if (state === 'RUNNING') session.figures.forgetTime()
+    if (state === 'RUNNING') session.figures.resetTime()
     session.alerts.entered(state)
     if (state === 'PAUSED' || state === 'FAILED') this.#rest(session, state, context)
     else session.coordination.engage(atWork.includes(state))

@@ -76,7 +76,7 @@ export class WorkFigures {
   }
 
   /** Called when the sync runs again. Its lag is then unknown until the source reports its cluster time. */
-  forgetTime(): void {
+  resetTime(): void {
     this.#knowsTime = false
     this.#trend.reset()
     this.keepTime()

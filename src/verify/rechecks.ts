@@ -223,7 +223,7 @@ export class Rechecks {
     for (const [key, recheck] of this.#waiting) {
       if (!recheck.stored || recheck.attempts < attemptsInMemory) continue
       this.#waiting.delete(key)
-      this.#store.forget(key)
+      this.#store.drop(key)
     }
   }
 

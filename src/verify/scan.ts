@@ -108,8 +108,8 @@ export class Scan {
     return planned !== undefined && planned === this.#done.get(entry.uuid)?.length
   }
 
-  /** Forgets collections that are no longer in the catalog. Returns their UUIDs. */
-  forgetGone(): string[] {
+  /** Removes the collections that are no longer in the catalog. Returns their UUIDs. */
+  removeDropped(): string[] {
     const catalog = this.#parts.catalog()
     const known = new Set([...this.#done.keys(), ...this.#planned.keys(), ...this.#misses.keys()])
     const gone = [...known].filter((uuid) => catalog.get(uuid) === undefined)

@@ -374,7 +374,7 @@ export class Verifier {
   }
 
   async #save(context: RetryContext): Promise<void> {
-    const gone = this.#scan?.forgetGone() ?? []
+    const gone = this.#scan?.removeDropped() ?? []
     await this.#checkpoint.save(this.#followers, gone, () => context.signal.aborted)
   }
 
