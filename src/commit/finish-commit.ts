@@ -56,7 +56,7 @@ const databasesAtOnce = 4
  */
 export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): Promise<void> {
   const { source, destination, catalog, deferredOptions } = parts
-  parts.atStep('audit')
+  parts.atStep('compareDefinitions')
   const found = await reconcileDiffering(parts, read)
   const [refused] = parts.destinationDefinitions.indexes.refused.values()
   if (refused) {

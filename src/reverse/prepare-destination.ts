@@ -38,12 +38,12 @@ export async function prepareDestination({
   documents,
 }: PrepareParts): Promise<boolean> {
   const { source, destination, definitions, context, atStep } = commit
-  atStep('reverseForget')
+  atStep('reverseClearFormer')
   // The reversal has announced the move before it moved the state. The announcement is repeated here, because an earlier
   // release, which announces nothing, may have begun the reversal.
   await superseded.announceMove(record)
   await superseded.clear()
-  atStep('reverseHoldBack')
+  atStep('reverseDeferOptions')
   await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
   await metadata.createIndexes()
   await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context.signal))
