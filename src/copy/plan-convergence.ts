@@ -136,7 +136,7 @@ export async function planConvergence(
   atStep('replanDefinitions')
   const known = new Set(catalog.entries())
   await followDefinitions()
-  const startTime = await timeOfNote(parts, 'converge')
+  const startTime = await timeOfNoOp(parts, 'converge')
   if (scope === 'all') {
     await followDefinitions()
     await barriers.removeAll()
@@ -163,7 +163,7 @@ export async function planConvergence(
 }
 
 /** Returns the time of an oplog no-op that is written on the source now. */
-async function timeOfNote({ source, context }: ConvergencePlanParts, text: string): Promise<ClusterTime> {
+async function timeOfNoOp({ source, context }: ConvergencePlanParts, text: string): Promise<ClusterTime> {
   const reply = await retry('taking a new start time', context, () => appendOplogNote(source, text))
   return operationTimeOf(reply) ?? source.latest
 }
@@ -173,7 +173,7 @@ async function withRenamed(
   parts: ConvergencePlanParts,
   scope: ReadonlySet<string>,
 ): Promise<ReadonlySet<string> | 'all'> {
-  const renamed = await renamedCollections(parts, await timeOfNote(parts, 'before the search for renames'))
+  const renamed = await renamedCollections(parts, await timeOfNoOp(parts, 'before the search for renames'))
   return renamed === 'lost' ? 'all' : new Set([...scope, ...renamed])
 }
 
