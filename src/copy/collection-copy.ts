@@ -290,7 +290,7 @@ export class CollectionCopy {
     const segments = bySize.flatMap((entry) => planned.get(entry) ?? [])
     // After a stop, this instance may have given up the coordinator role, and another instance may be planning.
     if (this.#signal.aborted) throw new StoppedError()
-    for (const [rank, segment] of segments.entries()) segment.rank = rank
+    for (const [priority, segment] of segments.entries()) segment.priority = priority
     await metadata.segments.remove(bySize.map((entry) => entry.uuid)) // a crash may have left an incomplete plan
     await metadata.segments.plan(segments)
     const known = bySize.filter((entry) => this.#isKnown(entry))

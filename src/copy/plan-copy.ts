@@ -26,7 +26,7 @@ export async function planCopy(source: Cluster, entry: CatalogEntry): Promise<Se
       return [null, ...splits].map((from, ordinal) => ({
         collection: entry.uuid,
         ordinal,
-        rank: 0,
+        priority: 0,
         from,
         to: splits[ordinal] ?? null,
         last: null,

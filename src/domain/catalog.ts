@@ -154,8 +154,8 @@ export const segmentBytes = 32 * 1024 * 1024
 export interface Segment {
   collection: string
   ordinal: number
-  /** Priority: segments with a lower value are copied first. */
-  rank: number
+  /** Segments with a lower value are copied first. Stored as `rank`. */
+  priority: number
   /** Typed values; null is open-ended. `from` is inclusive, `to` is exclusive. */
   from: Buffer | null
   to: Buffer | null

@@ -31,7 +31,7 @@ const owner = 'copier#1'
 let claims = 0
 
 const segmentOf = (entry: CatalogEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
-  ...{ collection: entry.uuid, ordinal, rank: 0, from, to, last: null, done: false, documents: 0, bytes: 0 },
+  ...{ collection: entry.uuid, ordinal, priority: 0, from, to, last: null, done: false, documents: 0, bytes: 0 },
   ...{ wasOwn: false, claim: 0, attempts: 0 },
 })
 

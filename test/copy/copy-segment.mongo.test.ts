@@ -35,7 +35,7 @@ const destination = () => clusters.destinationClient.db(database)
 const segmentOf = (entry: CatalogEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
   collection: entry.uuid,
   ordinal,
-  rank: 0,
+  priority: 0,
   from,
   to,
   last: null,

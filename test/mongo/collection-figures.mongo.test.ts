@@ -70,7 +70,7 @@ function entryOf(at: number, estimatedBytes: number, more: Partial<CatalogEntry>
 const segmentOf = (at: number, ordinal: number, more: Partial<Segment> = {}): Segment => ({
   collection: uuid(at),
   ordinal,
-  rank: ordinal,
+  priority: ordinal,
   from: null,
   to: null,
   last: null,
