@@ -38,7 +38,7 @@ export class SharedCatalog {
   }
 
   /** Loads the bytes that this instance has copied. Other instances count the bytes of segments they took over. */
-  async countCopied(): Promise<void> {
+  async loadCopiedBytes(): Promise<void> {
     const { metadata, coordination } = this.#parts
     this.#setCopied(await metadata.segments.bytesBy(coordination.id))
   }

@@ -29,7 +29,7 @@ export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 
   catalog: Catalog
   coordination: Coordination
   /** Reads from the stored progress how many bytes this instance has copied. */
-  countCopied: () => Promise<void>
+  loadCopiedBytes: () => Promise<void>
   /** The number of partitions of the sync. A collection is copied when each of them has ended its copy. */
   partitionCount: number
   /** Called when every segment of a collection is stored as done, by any instance. */
@@ -161,10 +161,10 @@ export class CollectionCopy {
 
   /** Stores the last progress when everything is copied, and closes. */
   async finish(): Promise<void> {
-    const { catalog, context, countCopied } = this.#parts
+    const { catalog, context, loadCopiedBytes } = this.#parts
     await this.#work.run(async () => {
       await this.#progress.flush()
-      await countCopied()
+      await loadCopiedBytes()
     })
     const failure = await this.close()
     if (failure) throw failure

@@ -139,12 +139,12 @@ export class CollectionStore {
 
   /** Stores the start time of these collections' convergence. */
   async saveConvergedFrom(uuids: readonly string[], startTime: ClusterTime): Promise<void> {
-    const tenure = this.#coordinator.term
+    const { term } = this.#coordinator
     await this.#stored.update(
       'collections',
       uuids.map((uuid) => ({
-        q: { _id: toUuid(uuid), tenure: { $lte: tenure } },
-        u: { $set: { tenure, convergedFrom: toTimestamp(startTime) } },
+        q: { _id: toUuid(uuid), tenure: { $lte: term } },
+        u: { $set: { tenure: term, convergedFrom: toTimestamp(startTime) } },
       })),
     )
   }

@@ -4,7 +4,7 @@ import { RefusedError, StoppedError } from '../domain/errors.ts'
 import { hexOfUuid } from '../mongo/uuid.ts'
 import { storedForAll } from './admit-command.ts'
 import { LeasePatience } from './lease-patience.ts'
-import { sameScope } from './resync.ts'
+import { coversScope } from './resync.ts'
 import type { SyncInstance } from './sync-instance.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -66,7 +66,7 @@ async function requestOrAbort(
     const scope = [...collections.keys()].map(hexOfUuid).sort()
     const after = await peers.converge(scope, convergences, until)
     // A request of another instance may have been stored first.
-    return after.context.convergences > convergences && sameScope(after.context.scope, scope)
+    return after.context.convergences > convergences && coversScope(after.context.scope, scope)
   }
   if (!sync.matches('undoing') && !sync.matches('replanning'))
     await peers.abort(aborts, { reason: reasonFor(named), until })

@@ -223,7 +223,7 @@ export class HeartbeatPublisher {
   async #reportOthers(session: SyncSession): Promise<void> {
     await session.figures.readOthers()
     const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
-    if (rests && this.#observed.length > 1) await session.figures.countCopied()
+    if (rests && this.#observed.length > 1) await session.figures.loadCopiedBytes()
     await this.#countOrphaned(session)
   }
 

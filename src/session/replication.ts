@@ -285,7 +285,7 @@ export class Replication {
       nextOrder,
       reload,
       copyEnded: (entry) => events.copyEnded(entry),
-      countCopied: () => this.countCopied(),
+      loadCopiedBytes: () => this.loadCopiedBytes(),
     })
   }
 
@@ -329,8 +329,8 @@ export class Replication {
   }
 
   /** Loads from the stored segments how many bytes of each collection this instance has copied. */
-  countCopied(): Promise<void> {
-    return this.#shared.countCopied()
+  loadCopiedBytes(): Promise<void> {
+    return this.#shared.loadCopiedBytes()
   }
 
   /** The namespaces of collections that are being resharded on the source, as of the last poll. */

@@ -11,7 +11,7 @@ import { checkOptions, checkReversible } from '../checks/options.ts'
 import { checkPrivileges } from '../checks/privileges.ts'
 import { checkCompatibility, checkReleases } from '../checks/releases.ts'
 import { checkShardingEntries } from '../checks/sharding.ts'
-import { checkShards } from '../checks/shards.ts'
+import { checkShardIndexes } from '../checks/shard-indexes.ts'
 import { checkTopology } from '../checks/topology.ts'
 import { checkTestedReleases } from '../checks/untested-releases.ts'
 import { checkVerification } from '../checks/verification.ts'
@@ -66,7 +66,7 @@ const ofFilter: Check[] = [
 const advising: Check[] = [
   checkTestedReleases,
   checkReleases,
-  checkShards,
+  checkShardIndexes,
   checkDrainingShards,
   checkDuplicateIds,
   checkDisk,

@@ -119,8 +119,8 @@ export class WorkFigures {
   /**
    * Counts again how much an instance that is not running has copied, because others may have taken over its segments.
    */
-  async countCopied(): Promise<void> {
-    if (!this.#parts.runs.isOpen) await this.#parts.runs.latest?.countCopied()
+  async loadCopiedBytes(): Promise<void> {
+    if (!this.#parts.runs.isOpen) await this.#parts.runs.latest?.loadCopiedBytes()
   }
 
   /** Reads the time up to which the sync has applied changes, for an instance that is not running. */

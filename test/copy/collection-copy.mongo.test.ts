@@ -56,7 +56,7 @@ function follower(
     nextOrder: clusters.dependencies.nextOrder,
     reload,
     copyEnded,
-    countCopied: async () => {},
+    loadCopiedBytes: async () => {},
   })
 }
 
