@@ -13,9 +13,9 @@ import { SegmentProgress } from './segment-progress.ts'
 
 const plansAtOnce = 8
 /** The pause between reads of the unfinished segments, as a multiple of the duration of one read. */
-const restFactor = 9
+const pauseFactor = 9
 /** Upper limit of that pause, because a blocked read takes long without costing much. */
-const restMaxMS = 2_000
+const pauseMaxMS = 2_000
 /**
  * Segments per claim, without and with other instances. Each claim costs a few round trips, and other instances cannot
  * copy claimed segments.
@@ -56,7 +56,7 @@ export class CollectionCopy {
   readonly #claimed = new Map<string, Segment>()
   #ending: Promise<void> | null = null
   #endAgain = false
-  #rest = new AbortController()
+  #pause = new AbortController()
   #endFailure: unknown = null
   /**
    * The coordinator term in which this instance last ran `#openPlanned`, which makes segments claimable that an earlier
@@ -151,7 +151,7 @@ export class CollectionCopy {
     return this.#work.run(async () => {
       // The read below includes the segments that ended last, so the background reads need not continue.
       this.#endAgain = false
-      this.#rest.abort()
+      this.#pause.abort()
       await this.#ending
       await this.#endCopies()
       await Promise.all(this.#ends.values())
@@ -191,7 +191,7 @@ export class CollectionCopy {
     let failure = possible.find((one) => one && !isStop(one)) ?? null
     throttle.unwatch()
     this.#endAgain = false
-    this.#rest.abort()
+    this.#pause.abort()
     await this.#ending
     await this.#progress.close().catch((unsaved) => {
       failure ??= unsaved
@@ -215,14 +215,14 @@ export class CollectionCopy {
   }
 
   async #endAll(): Promise<void> {
-    this.#rest = new AbortController()
+    this.#pause = new AbortController()
     while (this.#endAgain) {
       this.#endAgain = false
       const began = performance.now()
       await this.#endCopies().catch(() => {}) // `endCopies` reads again later, and throws if the error persists
       // A read costs more when more segments are unfinished, and the end of one collection is not urgent.
-      const rest = Math.min(restMaxMS, (performance.now() - began) * restFactor)
-      await sleep(rest, undefined, { signal: this.#rest.signal }).catch(() => {})
+      const pauseMS = Math.min(pauseMaxMS, (performance.now() - began) * pauseFactor)
+      await sleep(pauseMS, undefined, { signal: this.#pause.signal }).catch(() => {})
     }
   }
 

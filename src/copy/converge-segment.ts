@@ -132,9 +132,9 @@ class SegmentConvergence {
       if (only) {
         if (only === 'source') this.#isEmptyThere = isWhole && destination.count === 0
         sides[only].readAhead(batchSize)
-        const rest = sides[only].rest()
-        alignment.decideRest(only, rest)
-        decidedTo = rest.at(-1) ?? null
+        const remaining = sides[only].takeRemaining()
+        alignment.decideRemaining(only, remaining)
+        decidedTo = remaining.at(-1) ?? null
       } else {
         batchSize = sizeForNext(documents, most, batchSize)
         // Both sides read the same number of documents, so that equal documents have nearly equal positions.

@@ -83,7 +83,7 @@ export class HeartbeatPublisher {
     if (!session) return
     if (state === 'RUNNING') session.figures.resetTime()
     session.alerts.entered(state)
-    if (state === 'PAUSED' || state === 'FAILED') this.#rest(session, state, context)
+    if (state === 'PAUSED' || state === 'FAILED') this.#releaseRole(session, state, context)
     else session.coordination.engage(atWork.includes(state))
     if (!this.#timer) return
     this.#publishSoon()
@@ -98,7 +98,7 @@ export class HeartbeatPublisher {
    * failure of a commit is stored for all instances. A coordinator whose commit has failed keeps the role, because a
    * successor would retry the commit without a request.
    */
-  #rest(session: SyncSession, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
+  #releaseRole(session: SyncSession, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
     const reported =
       state === 'FAILED' && commitRequested && failure
         ? session.peers.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))
@@ -222,8 +222,8 @@ export class HeartbeatPublisher {
 
   async #reportOthers(session: SyncSession): Promise<void> {
     await session.figures.readOthers()
-    const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
-    if (rests && this.#observed.length > 1) await session.figures.loadCopiedBytes()
+    const isIdle = this.#state === 'PAUSED' || this.#state === 'FAILED'
+    if (isIdle && this.#observed.length > 1) await session.figures.loadCopiedBytes()
     await this.#countOrphaned(session)
   }
 

@@ -4,7 +4,7 @@ import type { WorkerReport } from '../../machines/protocol.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { withCopyActors } from './copy-actors.ts'
 import { withEventActors } from './event-actors.ts'
-import { superviseDeadline, superviseRest, superviseSync } from './supervise-work.ts'
+import { superviseDeadline, superviseUndo, superviseSync } from './supervise-work.ts'
 import type { CommitPart } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
 import { withVerificationActors } from './verification-actors.ts'
@@ -47,7 +47,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
       syncFollower: fromCallback(({ input }) =>
         superviseSync({ ...parts, session: current(), report }, input.watching),
       ),
-      undo: fromCallback(() => superviseRest({ ...parts, session: current(), report })),
+      undo: fromCallback(() => superviseUndo({ ...parts, session: current(), report })),
       commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(current(), input, sendBack)),
       metadataMove: fromPromise(({ signal }) => onceStored(signal, () => swapDirection(signal))),
       hold: fromPromise(async () => {

@@ -43,7 +43,7 @@ export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watchin
 }
 
 /** Undoes an aborted commit while this instance is paused or has failed, if no other instance does. */
-export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => void {
+export function superviseUndo(parts: Omit<SyncFollowerParts, 'onFault'>): () => void {
   const { context } = parts.session
   const controller = new AbortController()
   const [what, key] = ['undoing an aborted commit', Symbol('undo')]
@@ -53,7 +53,7 @@ export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => 
     if (!controller.signal.aborted) context.monitor.begin(key, what, error instanceof Error ? error.message : String(error))
   }
   const follower = new SyncFollower({ ...parts, report: () => {}, onFault }, controller.signal)
-  void again(() => follower.rest(idle), controller.signal, onFault)
+  void again(() => follower.undoWhileIdle(idle), controller.signal, onFault)
   return () => {
     controller.abort()
     idle()

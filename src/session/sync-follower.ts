@@ -27,9 +27,9 @@ export interface SyncFollowerParts {
 }
 
 /** How often a paused or failed coordinator checks whether a commit has to be undone, ms. */
-const restMS = 500
+const idlePollMS = 500
 /** The interval doubles after each failed step, up to this, ms. */
-const restMaxMS = 30_000
+const idlePollMaxMS = 30_000
 
 /** How far the coordinator's own instance must have come in the commit before a step begins. */
 const needs: Partial<Record<SyncStep, CommitPart>> = {
@@ -108,7 +108,7 @@ export class SyncFollower {
    * `idle` while there is nothing to undo. Before collections are converged again, the coordinator waits until this
    * instance has stopped, so this instance releases its partitions.
    */
-  async rest(idle: () => void): Promise<void> {
+  async undoWhileIdle(idle: () => void): Promise<void> {
     const { session } = this.#parts
     const { coordination, peers, lease } = session
     // XState enters the state of this actor before it stops the actors of the state that was left.
@@ -122,7 +122,7 @@ export class SyncFollower {
         this.#step?.controller.abort()
         idle()
       }
-      await sleep(Math.min(restMS * 2 ** this.#faults, restMaxMS), undefined, { signal: this.#signal }).catch(() => {})
+      await sleep(Math.min(idlePollMS * 2 ** this.#faults, idlePollMaxMS), undefined, { signal: this.#signal }).catch(() => {})
     }
   }
 
