@@ -41,7 +41,7 @@ export class DestinationDefinitions {
   async create(entry: CatalogEntry): Promise<void> {
     const options: Document = {}
     for (const { name, value } of optionsWhileDeferred(entry.wanted.options)) options[name] = new RawValue(value)
-    await this.sharding?.place(entry.database)
+    await this.sharding?.assignPrimary(entry.database)
     const create = () => createNamespace(this.#cluster, entry.database, entry.name, options)
     try {
       await create()
@@ -137,7 +137,7 @@ export class DestinationDefinitions {
   async followViews(database: string, wanted: ListedCollection[]): Promise<void> {
     if (wanted.length === 0) return
     const existing = new Map((await this.#views(database)).map((one) => [one.name, one]))
-    await this.sharding?.place(database)
+    await this.sharding?.assignPrimary(database)
     const isUnchanged = ({ name, options }: ListedCollection): boolean => {
       const known = existing.get(name)
       return known !== undefined && Buffer.compare(buildDocument(known.options), buildDocument(options)) === 0

@@ -37,7 +37,7 @@ export class DestinationSharding {
   #shards: Promise<string[]> | null = null
   /** Serializes commands: two databases must not choose the same shard, and a shard migrates one chunk at a time. */
   readonly #turns = pLimit(1)
-  readonly #placed = new Set<string>()
+  readonly #assigned = new Set<string>()
 
   constructor(destination: Cluster, source: Cluster) {
     this.#destination = destination
@@ -45,13 +45,13 @@ export class DestinationSharding {
   }
 
   /** Ensures that the database has a primary shard. A new database gets the shard with the fewest databases. */
-  async place(database: string): Promise<void> {
-    if (!this.#destination.sharded || this.#placed.has(database)) return
-    await this.#turns(() => this.#place(database))
+  async assignPrimary(database: string): Promise<void> {
+    if (!this.#destination.sharded || this.#assigned.has(database)) return
+    await this.#turns(() => this.#assignPrimary(database))
   }
 
-  async #place(database: string): Promise<void> {
-    if (this.#placed.has(database)) return
+  async #assignPrimary(database: string): Promise<void> {
+    if (this.#assigned.has(database)) return
     const placements = await readPlacements(this.#destination)
     if (!placements.some((one) => one.database === database)) {
       const counts = new Map((await this.#shardNames()).map((shard) => [shard, 0]))
@@ -67,7 +67,7 @@ export class DestinationSharding {
         )
       await this.#destination.write('admin', { enableSharding: database, primaryShard: fewest[0] })
     }
-    this.#placed.add(database)
+    this.#assigned.add(database)
   }
 
   /**

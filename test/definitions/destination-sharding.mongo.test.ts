@@ -61,7 +61,7 @@ describe('the distribution of a sharded destination', () => {
   it('is not changed by a shardCollection that arrives after the collection was created again', async () => {
     const written = observedWrites()
     const sharding = new DestinationSharding(cluster, cluster)
-    await sharding.place('app')
+    await sharding.assignPrimary('app')
     await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
     expect(await storedKey()).toEqual({ k: 'hashed' })
     const delayed = written('shardCollection')
@@ -81,7 +81,7 @@ describe('the distribution of a sharded destination', () => {
   it('is not changed by a refineCollectionShardKey that arrives after the collection was created again', async () => {
     const written = observedWrites()
     const sharding = new DestinationSharding(cluster, cluster)
-    await sharding.place('app')
+    await sharding.assignPrimary('app')
     const entry = await createdAgain(keyOf({ k: 'hashed' }))
     await sharding.distribute(entry)
     await client.db('app').collection('things').createIndex({ k: 'hashed', j: 1 })
@@ -103,7 +103,7 @@ describe('the distribution of a sharded destination', () => {
     })
     onTestFinished(() => limited.mockRestore())
     const sharding = new DestinationSharding(cluster, cluster)
-    await sharding.place('app')
+    await sharding.assignPrimary('app')
     await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
     expect([sent, await storedKey()]).toEqual([2, { k: 'hashed' }])
   })

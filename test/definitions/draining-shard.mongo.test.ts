@@ -46,7 +46,7 @@ it('gets a warning from check, as a shard of the source and of the destination',
 it('becomes no primary shard, and gets no chunk of a collection that is distributed before the copy', async () => {
   const sharding = new DestinationSharding(cluster, cluster)
   const names = ['app', 'one', 'two', 'three']
-  for (const name of names) await sharding.place(name)
+  for (const name of names) await sharding.assignPrimary(name)
   const config = client.db('config')
   const placed = await config.collection<{ _id: string; primary: string }>('databases').find().toArray()
   const primaries = new Map(placed.map(({ _id, primary }) => [_id, primary]))
