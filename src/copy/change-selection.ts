@@ -49,15 +49,15 @@ export async function changeSelection(parts: ChangeSelectionParts, replaced: Rep
     const names = await readNames(parts, database)
     const all = catalog.inDatabase(database).map((entry) => ({ name: names.get(entry.uuid) ?? entry.name, entry }))
     const kept = new Set(await selection.among(database, all))
-    const left = all.filter((one) => !kept.has(one))
-    const renamedOut = await leftByRename(parts, replaced, database, left)
+    const leaving = all.filter((one) => !kept.has(one))
+    const renamedOut = await excludedByRename(parts, replaced, database, leaving)
     const isDropped = ({ entry }: { entry: CatalogEntry }): boolean => replaced.dropExcluded || renamedOut.has(entry)
     await leaveFilter(
       parts,
-      left.filter(isDropped).map(({ entry }) => entry),
+      leaving.filter(isDropped).map(({ entry }) => entry),
       true,
     )
-    const others = left.filter((one) => !isDropped(one)).map(({ entry }) => entry)
+    const others = leaving.filter((one) => !isDropped(one)).map(({ entry }) => entry)
     if (others.some((entry) => isRenamed(entry, names))) await followNames(parts, database, names, new Set(others))
     excluded.push(...others)
   }
@@ -70,18 +70,18 @@ export async function changeSelection(parts: ChangeSelectionParts, replaced: Rep
 /**
  * Returns the collections that leave because of a rename alone. The new filters select the last followed name of such a
  * collection, and the former filters do not select its current name.
- * @param left the collections that leave, with their current names on the source
+ * @param leaving the collections that leave, with their current names on the source
  */
-async function leftByRename(
+async function excludedByRename(
   { selection }: ChangeSelectionParts,
   { before }: ReplacedFilters,
   database: string,
-  left: { name: string; entry: CatalogEntry }[],
+  leaving: { name: string; entry: CatalogEntry }[],
 ): Promise<Set<CatalogEntry>> {
-  const followed = left.map(({ entry }) => entry)
+  const followed = leaving.map(({ entry }) => entry)
   const renamedOut = new Set(await selection.among(database, followed))
   for (const one of before) {
-    for (const { entry } of await one.among(database, left)) renamedOut.delete(entry)
+    for (const { entry } of await one.among(database, leaving)) renamedOut.delete(entry)
   }
   return renamedOut
 }
