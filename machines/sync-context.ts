@@ -133,7 +133,7 @@ export type CoordinatorReport =
    */
   | { type: 'commit.renewed' }
   | { type: 'commit.failed'; failure: Failure }
-  | { type: 'reversal.begun' }
+  | { type: 'reversal.started' }
   /** `converges`: an oplog no longer contains all changes since the commit. An earlier release does not send it. */
   | { type: 'reversal.prepared'; converges?: boolean }
   | { type: 'reversal.announced' }

@@ -156,8 +156,8 @@ export const syncMachine = setup({
     clearFailure: assign({ failure: null, mayBeOpen: false }),
     beginConvergence: assign(({ context, event }) => {
       const requested = event.type === 'convergence.requested' ? event : null
-      const begun = { convergences: context.convergences + 1, scope: requested?.scope ?? 'all', hashed: false }
-      return { ...begun, ...filtersOf(requested, null) }
+      const started = { convergences: context.convergences + 1, scope: requested?.scope ?? 'all', hashed: false }
+      return { ...started, ...filtersOf(requested, null) }
     }),
     /** Another convergence is still to be planned, so both are planned together. */
     extendConvergence: assign(({ context, event }) =>
@@ -303,7 +303,7 @@ export const syncMachine = setup({
     },
     committed: {
       tags: ['decided', 'canWrite'],
-      on: { 'reversal.begun': { guard: 'isOfThisTerm', target: 'reversing' } },
+      on: { 'reversal.started': { guard: 'isOfThisTerm', target: 'reversing' } },
     },
     reversing: {
       initial: 'moving',

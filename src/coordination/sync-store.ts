@@ -83,8 +83,8 @@ export class SyncStore {
    */
   async begin(moved: StoredSync): Promise<boolean> {
     // The filter does not match a sync that has had an event, so the upsert fails with a duplicate `_id`.
-    const begun = { ...id, revision: { $in: [null, moved.revision] } }
-    return (await this.#stored.findAndUpdate(collection, begun, { $set: moved }, true)) !== null
+    const withoutEvent = { ...id, revision: { $in: [null, moved.revision] } }
+    return (await this.#stored.findAndUpdate(collection, withoutEvent, { $set: moved }, true)) !== null
   }
 
   /** Number of changes to the catalog of collections. It increases whenever the coordinator changes the catalog. */

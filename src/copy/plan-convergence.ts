@@ -116,8 +116,8 @@ export async function planConvergence(
 
   /** Stores that these collections are compared or copied from the beginning. Removes what an earlier copy stored. */
   const reset = async (some: CatalogEntry[]): Promise<void> => {
-    const begun = { state: 'copying', planned: false, totalCopied: null } as const
-    for (const entry of some) Object.assign(entry, { ...begun, endedPartitions: new Set() })
+    const unplanned = { state: 'copying', planned: false, totalCopied: null } as const
+    for (const entry of some) Object.assign(entry, { ...unplanned, endedPartitions: new Set() })
     await metadata.collections.converge(some, epochs)
     const uuids = some.map(({ uuid }) => uuid)
     await metadata.segments.remove(uuids)

@@ -28,7 +28,7 @@ const manyExpired = 10_000
 /** The steps before the decision in which changes are no longer applied, each with the step before it. */
 const stepBefore = { applyAll: null, prepare: 'applyAll', verify: 'prepare', decide: 'verify' } as const
 
-interface Begun {
+interface StepStart {
   abortsBefore: number
   /**
    * This process did not perform the previous step in this term. Another coordinator may have died during this step or
@@ -145,10 +145,10 @@ export class CommitSteps {
 
   /** Verifies that both clusters are equal and the source is quiet. Fails with VerificationFailed or SourceWritten. */
   verify(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
-    return this.#finish('verify', { signal, dryRun }, (begun) => this.#verify(begun))
+    return this.#finish('verify', { signal, dryRun }, (start) => this.#verify(start))
   }
 
-  async #verify({ takenOver }: Begun): Promise<CoordinatorReport> {
+  async #verify({ takenOver }: StepStart): Promise<CoordinatorReport> {
     const { record, figures, verification, runs } = this.#session
     const { configuration } = record
     const commitPoint = this.#commitPoint
@@ -231,7 +231,7 @@ export class CommitSteps {
   async #finish(
     step: keyof typeof stepBefore,
     { signal, dryRun }: { signal: AbortSignal; dryRun: boolean },
-    work: (begun: Begun) => Promise<CoordinatorReport>,
+    work: (start: StepStart) => Promise<CoordinatorReport>,
   ): Promise<CoordinatorReport> {
     const { coordination, peers, runs } = this.#session
     const { aborts } = peers.sync.context

@@ -227,12 +227,12 @@ function copyOf(
   context: InstanceContext,
   { session, orphanedBytes }: ProgressSources,
 ): NonNullable<Progress['collectionCopy']> {
-  const { total, copied, begun } = session.figures.copyBytes
+  const { total, copied, isPlanned } = session.figures.copyBytes
   const own = copied + orphanedBytes
   if (context.copyCompleted && session.coordination.isAlone) {
     const bytes = Math.max(1, total)
     return { estimatedTotalBytes: bytes, estimatedCopiedBytes: bytes }
   }
-  if (!begun && !context.copyCompleted) return { estimatedTotalBytes: 1, estimatedCopiedBytes: 0 }
+  if (!isPlanned && !context.copyCompleted) return { estimatedTotalBytes: 1, estimatedCopiedBytes: 0 }
   return { estimatedTotalBytes: Math.max(1, total), estimatedCopiedBytes: Math.min(own, Math.max(1, total)) }
 }

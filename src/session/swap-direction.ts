@@ -43,7 +43,7 @@ export async function swapDirection(
       const mayMove = (await former.peers.allAre('REVERSING')) && former.coordination.leading
       if (mayMove) {
         await from.announceMove(swapped)
-        await former.peers.report({ type: 'reversal.begun' })
+        await former.peers.report({ type: 'reversal.started' })
         await moveMetadata({ from, to, sync, verified, swapped, id, context: instance, atStep })
       } else await Promise.race([former.coordination.changed(), sleep(swapPollMS, undefined, { ref: false })])
       if (stoppable.signal.aborted) throw new StoppedError()

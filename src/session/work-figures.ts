@@ -171,18 +171,18 @@ export class WorkFigures {
   }
 
   /**
-   * Document bytes of the collections known now: the total, and those that this instance copied. `begun` is true when
+   * Document bytes of the collections known now: the total, and those that this instance copied. `isPlanned` is true when
    * the copy of at least one collection is planned.
    */
-  get copyBytes(): { total: number; copied: number; begun: boolean } {
+  get copyBytes(): { total: number; copied: number; isPlanned: boolean } {
     let total = 0
     let copied = 0
-    let begun = false
+    let isPlanned = false
     for (const entry of this.#parts.runs.latest?.catalog.entries() ?? []) {
       copied += entry.copiedBytes
       total += entry.totalCopied ?? Math.max(entry.estimatedBytes, entry.copiedBytes)
-      begun ||= entry.planned
+      isPlanned ||= entry.planned
     }
-    return { total, copied, begun }
+    return { total, copied, isPlanned }
   }
 }

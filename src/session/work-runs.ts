@@ -86,10 +86,10 @@ export class WorkRuns {
       return open(this.#renewed())
     })
     const replicating: Replicating = { opened, workers: new Set([worker]), present: null }
-    const begun = (replication: Replication): void => {
+    const setPresent = (replication: Replication): void => {
       replicating.present = replication
     }
-    opened.then(begun, () => {}) // the workers report a failure
+    opened.then(setPresent, () => {}) // the workers report a failure
     this.#replicating = replicating
     return opened
   }

@@ -95,7 +95,7 @@ export class Follower {
    */
   wake(): void {
     this.#pollsFast = true
-    this.#joinsAfter = this.#parts.shared?.begun ?? 0
+    this.#joinsAfter = this.#parts.shared?.publications ?? 0
     this.#share?.leave()
   }
 
@@ -136,7 +136,7 @@ export class Follower {
 
   #join(): boolean {
     const { shared, selected, rechecks, context } = this.#parts
-    if (!shared || shared.begun <= this.#joinsAfter || rechecks.full || context.signal.aborted) return false
+    if (!shared || shared.publications <= this.#joinsAfter || rechecks.full || context.signal.aborted) return false
     this.#share = shared.join(this.#position, selected, (batch) => {
       if (rechecks.full) return false
       this.#take(batch)
