@@ -5,12 +5,12 @@ import {
   collectionExpiry,
   hasMaximum,
   type IndexSpecification,
-  type IndexTraits,
+  type DeferredIndexOptions,
   indexName,
   isCapped,
   neverExpires,
   sameNumber,
-  traitsOf,
+  deferredOptionsOf,
   widestCappedBytes,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
@@ -90,7 +90,7 @@ export class DeferredOptions {
   /** Restores TTL. Runs after the last comparison, because the two clusters expire documents at different times. */
   async restoreExpiry(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
     const changes = await this.#indexChanges(entries, known, expires, (entry, wanted, have) => {
-      const { expireAfterSeconds } = traitsOf(wanted)
+      const { expireAfterSeconds } = deferredOptionsOf(wanted)
       if (!expireAfterSeconds || sameNumber(expireAfterSeconds, have.expireAfterSeconds)) return []
       return [() => this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(expireAfterSeconds) })]
     })
@@ -146,9 +146,9 @@ export class DeferredOptions {
    * index.
    */
   async finishIndexes(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
-    const isFinished = (one: IndexSpecification): boolean => traitsOf(one).unique || traitsOf(one).hidden
+    const isFinished = (one: IndexSpecification): boolean => deferredOptionsOf(one).unique || deferredOptionsOf(one).hidden
     const changes = await this.#indexChanges(entries, known, isFinished, (entry, wanted, have) => {
-      const want = traitsOf(wanted)
+      const want = deferredOptionsOf(wanted)
       const steps: (() => Promise<unknown>)[] = []
       if (want.unique && !have.unique) steps.push(() => this.#makeUnique(entry, wanted))
       if (want.unique && have.unique && have.prepareUnique && !want.prepareUnique) {
@@ -197,14 +197,14 @@ export class DeferredOptions {
     entries: CatalogEntry[],
     known: ExistingDefinitions | undefined,
     relevant: (wanted: IndexSpecification) => boolean,
-    stepsOf: (entry: CatalogEntry, wanted: IndexSpecification, have: IndexTraits) => (() => Promise<unknown>)[],
+    stepsOf: (entry: CatalogEntry, wanted: IndexSpecification, have: DeferredIndexOptions) => (() => Promise<unknown>)[],
   ): Promise<Change[]> {
     const concerned = entries.filter(({ wanted }) => wanted.indexes.some(relevant))
     return this.#changes(concerned, known, (entry, { indexes }) => {
       const byName = new Map(indexes.map((one) => [indexName(one), one]))
       return entry.wanted.indexes.filter(relevant).flatMap((wanted) => {
         const existing = byName.get(indexName(wanted))
-        const steps = existing ? stepsOf(entry, wanted, traitsOf(existing)) : []
+        const steps = existing ? stepsOf(entry, wanted, deferredOptionsOf(existing)) : []
         return steps.length > 0 ? [() => this.#inOrder(steps)] : []
       })
     })
@@ -276,11 +276,11 @@ export class DeferredOptions {
 const any = (): boolean => true
 
 function isUnique(wanted: IndexSpecification): boolean {
-  return traitsOf(wanted).unique || traitsOf(wanted).prepareUnique
+  return deferredOptionsOf(wanted).unique || deferredOptionsOf(wanted).prepareUnique
 }
 
 function expires(wanted: IndexSpecification): boolean {
-  return traitsOf(wanted).expireAfterSeconds !== undefined
+  return deferredOptionsOf(wanted).expireAfterSeconds !== undefined
 }
 
 /** The `_id`s of the first duplicates that the server reports (at most ten), as canonical Extended JSON. */

@@ -11,7 +11,7 @@ import {
   lacksExpiry,
   neverExpires,
   sameButForName,
-  traitsOf,
+  deferredOptionsOf,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
@@ -91,7 +91,7 @@ export class DestinationIndexes {
   async buildConflicting(entry: CatalogEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#mode === 'never') return
     for (const one of this.missingIndexes(await this.#existingIndexes(entry), entry.wanted.indexes)) {
-      const { unique } = traitsOf(one)
+      const { unique } = deferredOptionsOf(one)
       if (which === 'unique' && !unique) continue
       this.#throwIfStopped()
       const built = indexWhileDeferred(one, entry.wanted.options)
@@ -214,7 +214,7 @@ export class DestinationIndexes {
    * the server refuses to change is dropped, so that it is built again with the other missing indexes.
    */
   async #addExpiry(entry: CatalogEntry, wanted: IndexSpecification[]): Promise<boolean> {
-    if (!wanted.some((one) => traitsOf(one).expireAfterSeconds)) return false
+    if (!wanted.some((one) => deferredOptionsOf(one).expireAfterSeconds)) return false
     const existing = new Map((await this.#existingIndexes(entry)).map((one) => [indexName(one), one]))
     let changed = false
     for (const one of wanted) {

@@ -1,6 +1,6 @@
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import type { CommitFigures } from '../domain/commit-estimate.ts'
-import { isCapped, traitsOf } from '../domain/definition.ts'
+import { isCapped, deferredOptionsOf } from '../domain/definition.ts'
 import { undoing } from './commit-readiness.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -14,7 +14,7 @@ export function commitFigures(session: SyncSession, lagSeconds: number | null): 
   let [uniqueIndexes, cappedDocuments, indexEntries] = [0, 0, 0]
   for (const { wanted, estimatedDocuments, awaitsIndexes } of unprepared) {
     if (awaitsIndexes) indexEntries += Math.max(1, estimatedDocuments) * wanted.indexes.length
-    for (const index of wanted.indexes) if (traitsOf(index).unique) uniqueIndexes += 1
+    for (const index of wanted.indexes) if (deferredOptionsOf(index).unique) uniqueIndexes += 1
     if (isCapped(wanted.options)) cappedDocuments += estimatedDocuments
   }
   return {
