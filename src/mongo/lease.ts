@@ -365,7 +365,7 @@ export class Lease {
     this.#holder = null
     this.#term.abort()
     const own = found?.['incarnation'] === this.#owner.incarnation
-    const reason = own && found['buried'] ? 'buried' : 'taken'
+    const reason = own && found['buried'] ? 'evicted' : 'taken'
     this.#context.journal?.('lease lost', { lease: this.#name, epoch, reason })
     this.#onLost?.(reason)
   }
@@ -392,9 +392,9 @@ export class Lease {
 }
 
 /**
- * `buried`: the lease expired, and other instances fenced this one and took over its work. `taken`: another process
+ * `evicted`: the lease expired, and other instances fenced this one and took over its work. `taken`: another process
  * uses this instance's id.
  */
-export type LeaseLoss = 'buried' | 'taken'
+export type LeaseLoss = 'evicted' | 'taken'
 
 const leaseEnd = { $add: ['$$NOW', leaseMS] }

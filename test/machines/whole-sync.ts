@@ -68,7 +68,7 @@ export const memberActions = [
   'settled',
   'elect',
   'crash',
-  'buried',
+  'evicted',
   'pause',
   'resume',
   'commit',
@@ -326,7 +326,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       const next = change(whole, one, { snapshot: again, open: false, holds: false, term: 0, failures: null })
       return { ...next, leader: leads ? null : whole.leader }
     }
-    case 'buried': {
+    case 'evicted': {
       const next = { ...change(whole, one, { holds: false }), leader: leads ? null : whole.leader }
       return deliver(next, one, { type: 'lease.evicted' })
     }
