@@ -61,12 +61,17 @@ async function findChanges(
   database: string,
   included: IncludedIndexes | null,
 ): Promise<DatabaseChanges> {
-  const all = await selection.among(database, await listCollections(source, database))
-  const listed = all.filter((one) => one.type === 'collection' && !isUnfinishedConversion(one))
+  const existing = await listCollections(source, database)
+  const selected = await selection.among(database, existing)
+  const listed = selected.filter((one) => one.type === 'collection' && !isUnfinishedConversion(one))
   const unknown = new Map(listed.flatMap(({ uuid, name }) => (catalog.get(uuid) ? [] : [[uuid, name] as const])))
   const present = new Set(listed.map(({ uuid }) => uuid))
   const gone = catalog.inDatabase(database).find(({ uuid }) => !present.has(uuid))
-  if (gone) return { unknown, change: `${namespace(database, gone.sourceName)} was dropped` }
+  if (gone) {
+    const isRenamed = existing.some(({ uuid }) => uuid === gone.uuid)
+    const what = isRenamed ? 'renamed to a name that the filter excludes' : 'dropped'
+    return { unknown, change: `${namespace(database, gone.sourceName)} was ${what}` }
+  }
   const located = listed.map(({ uuid, name }) => ({ database, uuid, name }))
   const indexes = included ? await listIndexesOf(source, located) : null
   for (const one of listed) {
