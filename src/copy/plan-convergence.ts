@@ -227,8 +227,11 @@ async function prepareDatabase(
   isConcerned: (entry: CatalogEntry) => boolean,
   dropsGone: boolean,
 ): Promise<CatalogEntry[]> {
-  const [listed, existing, sourceKeys, destinationKeys] = await Promise.all([
-    readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
+  const [{ all, listed }, existing, sourceKeys, destinationKeys] = await Promise.all([
+    readCommitted(source, async () => {
+      const all = await listCollections(source, database)
+      return { all, listed: await selection.among(database, all) }
+    }),
     listCollections(destination, database),
     distributionsByUuid(source, database),
     distributionsByUuid(destination, database),
@@ -246,7 +249,8 @@ async function prepareDatabase(
       await destinationDefinitions.drop(entry)
       await metadata.collections.remove(entry.uuid)
       catalog.remove(entry.uuid)
-      context.journal?.('existing namespace dropped', { namespace: name, fate: 'dropped' })
+      const fate = all.some(({ uuid }) => uuid === entry.uuid) ? 'not selected any more' : 'dropped'
+      context.journal?.('existing namespace dropped', { namespace: name, fate })
       continue
     }
     const found = present.get(entry.destinationUUID ?? '')

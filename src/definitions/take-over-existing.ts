@@ -70,7 +70,8 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {
       await destination.write(database, { drop: name, ...(uuid && { collectionUUID: toUuid(uuid) }) })
-      context.journal?.('existing namespace dropped', { namespace: namespace(database, name), fate })
+      const logged = { namespace: namespace(database, name), fate: known ? 'replaced' : fate }
+      context.journal?.('existing namespace dropped', logged)
     }
   }
   const located = pairs.map(({ found }) => ({ database, uuid: found.uuid, name: found.name }))
