@@ -197,7 +197,7 @@ export class HeartbeatPublisher {
         monitor.end(this.#key)
       } catch (error) {
         const what = this.#parts.current.session?.failureDetector ? 'reaching Redis' : 'publishing the heartbeat'
-        monitor.begin(this.#key, what, error instanceof Error ? error.message : String(error))
+        monitor.begin(this.#key, what)
         onRetry?.(what, error)
       }
     })

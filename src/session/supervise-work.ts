@@ -50,7 +50,7 @@ export function superviseUndo(parts: Omit<SyncFollowerParts, 'onFault'>): () => 
   const idle = (): void => context.monitor.end(key)
   const onFault = (error: unknown): void => {
     context.onRetry?.(what, error)
-    if (!controller.signal.aborted) context.monitor.begin(key, what, error instanceof Error ? error.message : String(error))
+    if (!controller.signal.aborted) context.monitor.begin(key, what)
   }
   const follower = new SyncFollower({ ...parts, report: () => {}, onFault }, controller.signal)
   void again(() => follower.undoWhileIdle(idle), controller.signal, onFault)
