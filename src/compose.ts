@@ -72,7 +72,7 @@ class ClusterConnection implements Connection {
   #instance: SyncInstance | null = null
   #failure: unknown = null
   /** What the instance is waiting for before it accepts commands. */
-  #waitingFor = ''
+  #waitingFor = 'tandem has just started and connects to both clusters; try again'
   #reporting: Disposable | null = null
   #redis: RedisLiveness | null = null
 
@@ -131,7 +131,7 @@ class ClusterConnection implements Connection {
       const known = isRefusalName(error) && error !== 'InternalError'
       throw new RefusedError(known ? error : 'WrongState', errorDescription)
     }
-    throw new RefusedError('ClusterUnreachable', `connecting: ${this.#waitingFor}`)
+    throw new RefusedError('ClusterUnreachable', this.#waitingFor)
   }
 
   async #boot(perform: SyncInstanceParts['perform']): Promise<void> {
@@ -188,7 +188,7 @@ class ClusterConnection implements Connection {
 
   /** Waits for the cluster without a limit, because an instance may start before its clusters. */
   async #connect(name: ClusterName): Promise<ClusterFacts> {
-    this.#waitingFor = `${name} does not answer yet`
+    this.#waitingFor = `tandem waits for the first answer of ${name}; try again`
     for (;;) {
       if (this.#stop.signal.aborted) throw new StoppedError()
       try {

@@ -219,7 +219,7 @@ export class DeferredOptions {
     if (entries.length === 0) return []
     const existing = known ?? (await this.read(entries))
     return entries.flatMap((entry) => {
-      assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
+      assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no UUID on the destination`)
       const found = existing.get(entry.destinationUUID)
       const runs = found ? changesOf(entry, found) : []
       // mongos refuses a collMod while another collMod of the same collection is in progress.
@@ -251,7 +251,7 @@ export class DeferredOptions {
   }
 
   async #dropIndex(entry: CatalogEntry, name: string): Promise<void> {
-    assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
+    assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no UUID on the destination`)
     const uuid = toUuid(entry.destinationUUID)
     try {
       await underPresentName(entry, (present) =>
@@ -263,7 +263,7 @@ export class DeferredOptions {
   }
 
   async #collMod(entry: CatalogEntry, fields: Document): Promise<void> {
-    assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
+    assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no UUID on the destination`)
     const uuid = toUuid(entry.destinationUUID)
     // A conversion to unique scans the whole index. All other changes are quick.
     const limit = fields['index']?.unique === true ? { timeoutMS: 0 } : {}
