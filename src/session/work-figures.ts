@@ -171,8 +171,8 @@ export class WorkFigures {
   }
 
   /**
-   * Document bytes of the collections known now: the total, and those that this instance copied. `isPlanned` is true when
-   * the copy of at least one collection is planned.
+   * Document bytes of the collections known now: the total, and those that this instance copied. `isPlanned` is true
+   * when the copy of at least one collection is planned.
    */
   get copyBytes(): { total: number; copied: number; isPlanned: boolean } {
     let total = 0
