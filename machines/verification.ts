@@ -35,7 +35,8 @@ const stopWithError = { target: '#verification.leading.stopping', actions: 'reme
  * disabled      Verification is switched off.
  * waiting       Another instance coordinates, or the lease is lost: only the coordinator's progress is reported.
  * leading       This instance verifies, as long as this state lasts.
- *   succeeding    The machine waits until an earlier run of the verification in this process has ended.
+ *   awaitingEarlierRun
+ *                 The machine waits until an earlier run of the verification in this process has ended.
  *   awaitingCopy  The machine waits until every document has been copied once.
  *   verifying     The change streams of both clusters are followed, and changed documents are compared.
  *     scanning      Every collection is compared once, range by range.
@@ -59,7 +60,7 @@ export const verificationMachine = setup({
     role: fromCallback<VerificationEvent>(placeholder('role')),
     /** Reserves the verification for this run until the state is left. */
     run: fromCallback<VerificationEvent>(placeholder('run')),
-    succeed: fromPromise<void>(placeholder('succeed')),
+    awaitEarlierRun: fromPromise<void>(placeholder('awaitEarlierRun')),
     awaitCopy: fromPromise<void>(placeholder('awaitCopy')),
     /** Runs the verifier until it is told to stop. Rejects on a failure. */
     verify: fromPromise<void>(placeholder('verify')),
@@ -118,11 +119,11 @@ export const verificationMachine = setup({
       },
     },
     leading: {
-      initial: 'succeeding',
+      initial: 'awaitingEarlierRun',
       invoke: { id: 'run', src: 'run' },
       on: { 'verification.stop': '.stopping' },
       states: {
-        succeeding: { invoke: { id: 'succeed', src: 'succeed', onDone: 'awaitingCopy', onError: stopWithError } },
+        awaitingEarlierRun: { invoke: { id: 'awaitEarlierRun', src: 'awaitEarlierRun', onDone: 'awaitingCopy', onError: stopWithError } },
         awaitingCopy: { invoke: { id: 'awaitCopy', src: 'awaitCopy', onDone: 'verifying', onError: stopWithError } },
         verifying: {
           initial: 'scanning',

@@ -27,8 +27,8 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
   if (includeNamespaces && !includeNamespaces.some(names)) return false
   // `collectionsRegex` excludes only names that users choose. It does not exclude a collection with a temporary name,
   // because the server renames that collection later.
-  const isMeant = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
-  return !excludeNamespaces?.some((filter) => isMeant(filter) && names(filter))
+  const applies = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
+  return !excludeNamespaces?.some((filter) => applies(filter) && names(filter))
 }
 
 /** Whether a collection of this database could be synced under any name. */

@@ -12,7 +12,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
       .peers.reportLeading({ type })
       .catch(() => {})
   /** A part of the latest run. */
-  const step = (name: 'succeed' | 'awaitCopy' | 'verify' | 'discardResults') =>
+  const step = (name: 'awaitEarlierRun' | 'awaitCopy' | 'verify' | 'discardResults') =>
     fromPromise(() => {
       const { verification } = current()
       return verification[name](verification.latest)
@@ -38,7 +38,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
         })
         return () => void run.close()
       }),
-      succeed: step('succeed'),
+      awaitEarlierRun: step('awaitEarlierRun'),
       awaitCopy: step('awaitCopy'),
       verify: step('verify'),
       discardResults: step('discardResults'),

@@ -158,7 +158,7 @@ export class Verification {
     this.#copied.resolve()
   }
 
-  /** Begins a run. Its work must wait for `succeed` and `awaitCopy`. */
+  /** Begins a run. Its work must wait for `awaitEarlierRun` and `awaitCopy`. */
   begin(observer: RunObserver): VerificationRun {
     const run = new VerificationRun(this.ended, observer)
     this.#latest = run
@@ -176,7 +176,7 @@ export class Verification {
   }
 
   /** Waits until the earlier run of this process has ended. */
-  succeed(run: VerificationRun): Promise<void> {
+  awaitEarlierRun(run: VerificationRun): Promise<void> {
     return run.work.run(() => run.earlier)
   }
 

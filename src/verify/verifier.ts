@@ -156,9 +156,9 @@ export class Verifier {
         ...[...this.#followers.values()].map((follower) => () => follower.run()),
         () => this.#scanAll(),
         () => this.#compareAll(),
-        () => this.#everyCheckpoint(),
-        () => this.#everyCount(),
-        () => this.#everyRevisit(),
+        () => this.#saveCheckpoints(),
+        () => this.#countRepeatedly(),
+        () => this.#revisitStored(),
       ]
       for (const task of tasks) {
         loops.push(
@@ -318,7 +318,7 @@ export class Verifier {
     return this.#echo.comparable(appliedTime(), latest, this.#knownTime('destination'), performance.now())
   }
 
-  async #everyCheckpoint(): Promise<void> {
+  async #saveCheckpoints(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#pause(checkpointMS)
       await this.#exclusively(() => this.#save(this.#context))
@@ -329,7 +329,7 @@ export class Verifier {
    * Compares stored rechecks again: those of an earlier process, and those that stayed different for a while. Otherwise
    * the verdict would also compare those that have become equal since, while writes are blocked.
    */
-  async #everyRevisit(): Promise<void> {
+  async #revisitStored(): Promise<void> {
     let after: StoredRecheck | null = null
     let pause = firstRevisitMS
     while (!this.#stop.signal.aborted) {
@@ -349,7 +349,7 @@ export class Verifier {
     return secondsOf(this.#knownTime('source')) - secondsOf(this.#parts.appliedTime()) > seconds
   }
 
-  async #everyCount(): Promise<void> {
+  async #countRepeatedly(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#counts.count()
       await this.#pause(this.#counts.intervalMS)

@@ -9,7 +9,7 @@ type Snapshot = SnapshotFrom<typeof verificationMachine>
 
 const restingStates = [
   'waiting',
-  'leading.succeeding',
+  'leading.awaitingEarlierRun',
   'leading.awaitingCopy',
   'leading.verifying.scanning',
   'leading.verifying.following',
@@ -29,7 +29,7 @@ const failure = { error: 'InternalError', errorDescription: 'it failed' } as con
 function events(snapshot: Snapshot): Tried[] {
   const children = underWay(snapshot)
   const outputs = {
-    succeed: [undefined],
+    awaitEarlierRun: [undefined],
     awaitCopy: [undefined],
     verify: [undefined],
     discardResults: [undefined],
