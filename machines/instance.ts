@@ -162,7 +162,7 @@ export const instanceMachine = setup({
         'sync.observed': { actions: 'observe' },
         // This report may arrive before this instance's own copy ends, if the instance joined after the verifier's
         // first pass or had lost its connection.
-        'verification.hashed': { actions: assign({ hashed: true }) },
+        'verification.initiallyVerified': { actions: assign({ hashed: true }) },
         'verification.restarted': { actions: assign({ hashed: false }) },
         'lease.evicted': { target: 'syncing', reenter: true, actions: 'resetCommit' },
       },
@@ -221,7 +221,7 @@ export const instanceMachine = setup({
             hashing: {
               tags: 'RUNNING',
               on: {
-                'verification.hashed': { target: 'applying', actions: assign({ hashed: true }) },
+                'verification.initiallyVerified': { target: 'applying', actions: assign({ hashed: true }) },
                 'sync.pause': 'draining',
               },
             },

@@ -20,7 +20,7 @@ export type WorkerReport =
   | { type: 'copy.completed' }
   | { type: 'copy.drained' }
   | { type: 'events.drained' }
-  | { type: 'verification.hashed' }
+  | { type: 'verification.initiallyVerified' }
   | { type: 'verification.restarted' }
   /** All events up to the commit timestamp are applied. */
   | { type: 'events.reached' }

@@ -137,7 +137,7 @@ export type CoordinatorReport =
   /** `converges`: an oplog no longer contains all changes since the commit. An earlier release does not send it. */
   | { type: 'reversal.prepared'; converges?: boolean }
   | { type: 'reversal.announced' }
-  | { type: 'verification.hashed' }
+  | { type: 'verification.initiallyVerified' }
   | { type: 'verification.restarted' }
   | { type: 'lateWrites.found'; lateWrites: LateWrites }
   /** Sent when `mayBeOpen` is true and the coordinator finds that users can write on the destination. */

@@ -123,8 +123,8 @@ export const syncMachine = setup({
     isPreparedByConverging: ({ context, event }) =>
       event.type === 'reversal.prepared' && event.term === context.term && event.converges === true,
     /** A comparison that began before the last convergence was requested does not count. */
-    isHashed: ({ context, event }) =>
-      event.type === 'verification.hashed' &&
+    isInitiallyVerified: ({ context, event }) =>
+      event.type === 'verification.initiallyVerified' &&
       event.term === context.term &&
       (event.convergences ?? context.convergences) === context.convergences,
   },
@@ -180,7 +180,7 @@ export const syncMachine = setup({
   initial: 'initialising',
   on: {
     'coordinator.elected': { guard: 'isNewTerm', actions: 'takeTerm' },
-    'verification.hashed': { guard: 'isHashed', actions: assign({ hashed: true }) },
+    'verification.initiallyVerified': { guard: 'isInitiallyVerified', actions: assign({ hashed: true }) },
     'verification.restarted': { guard: 'isOfThisTerm', actions: assign({ hashed: false }) },
   },
   states: {
@@ -205,7 +205,7 @@ export const syncMachine = setup({
         'convergence.planned': { guard: 'isPlanned', target: 'replicating', actions: 'takeStartTime' },
         'convergence.requested': { guard: 'isNewFilter', actions: 'extendConvergence' },
         // Nothing is verified in this state.
-        'verification.hashed': {},
+        'verification.initiallyVerified': {},
       },
     },
     committing: {

@@ -6,7 +6,7 @@ import { placeholder } from './protocol.ts'
 export interface VerificationContext {
   enabled: boolean
   /** The last report to the instance was that everything has been compared once. */
-  hashed: boolean
+  initiallyVerified: boolean
   /** The verifier that runs here has compared everything once. */
   scanned: boolean
   /** The error that ended the verification; null before. */
@@ -20,8 +20,8 @@ export type VerificationEvent =
   | { type: 'role.over' }
   /** `failure` is null when the observation was only told to stop. */
   | { type: 'role.failed'; failure: Failure | null }
-  /** Another instance coordinates. `hashed`: its verification has compared everything once. */
-  | { type: 'role.observed'; hashed: boolean }
+  /** Another instance coordinates. `initiallyVerified`: its verification has compared everything once. */
+  | { type: 'role.observed'; initiallyVerified: boolean }
   | { type: 'scan.completed' }
   | { type: 'verdict.requested' }
   | { type: 'verdict.ended' }
@@ -71,8 +71,8 @@ export const verificationMachine = setup({
   guards: {
     isEnabled: ({ context }) => context.enabled,
     isScanned: ({ context }) => context.scanned,
-    isNews: ({ context, event }) => event.type === 'role.observed' && event.hashed !== context.hashed,
-    isNewlyHashed: ({ context, event }) => event.type === 'role.observed' && event.hashed && !context.hashed,
+    isNews: ({ context, event }) => event.type === 'role.observed' && event.initiallyVerified !== context.initiallyVerified,
+    isNewlyVerified: ({ context, event }) => event.type === 'role.observed' && event.initiallyVerified && !context.initiallyVerified,
     /**
      * The verifier has missed changes. If event application has missed them too, it reports that failure itself.
      */
@@ -85,10 +85,10 @@ export const verificationMachine = setup({
   },
   actions: {
     /** Stores for all instances that everything has been compared once, or has to be compared again. */
-    publishHashed: placeholder('publishHashed'),
+    publishInitiallyVerified: placeholder('publishInitiallyVerified'),
     publishRestarted: placeholder('publishRestarted'),
     rememberError: assign({ error: firstError }),
-    reportHashed: sendParent({ type: 'verification.hashed' }),
+    reportInitiallyVerified: sendParent({ type: 'verification.initiallyVerified' }),
     reportRestarted: sendParent({ type: 'verification.restarted' }),
     reportFailed: sendParent(failureReport),
     reportRoleFailed: sendParent(({ event }) => ({
@@ -98,7 +98,7 @@ export const verificationMachine = setup({
   },
 }).createMachine({
   id: 'verification',
-  context: ({ input }) => ({ enabled: input.enabled, hashed: false, scanned: false, error: null }),
+  context: ({ input }) => ({ enabled: input.enabled, initiallyVerified: false, scanned: false, error: null }),
   initial: 'choosing',
   states: {
     choosing: { always: [{ guard: 'isEnabled', target: 'waiting' }, { target: 'disabled' }] },
@@ -113,8 +113,8 @@ export const verificationMachine = setup({
           { target: 'stopped' },
         ],
         'role.observed': [
-          { guard: 'isNewlyHashed', actions: [assign({ hashed: true }), 'reportHashed'] },
-          { guard: 'isNews', actions: [assign({ hashed: false }), 'reportRestarted'] },
+          { guard: 'isNewlyVerified', actions: [assign({ initiallyVerified: true }), 'reportInitiallyVerified'] },
+          { guard: 'isNews', actions: [assign({ initiallyVerified: false }), 'reportRestarted'] },
         ],
       },
     },
@@ -135,7 +135,7 @@ export const verificationMachine = setup({
             onError: [{ guard: 'isOplogLost', target: 'restarting' }, stopWithError],
           },
           on: {
-            'scan.completed': { actions: [assign({ scanned: true, hashed: true }), 'publishHashed', 'reportHashed'] },
+            'scan.completed': { actions: [assign({ scanned: true, initiallyVerified: true }), 'publishInitiallyVerified', 'reportInitiallyVerified'] },
           },
           states: {
             scanning: { always: { guard: 'isScanned', target: 'following' }, on: { 'verdict.requested': 'resolving' } },
@@ -144,7 +144,7 @@ export const verificationMachine = setup({
           },
         },
         restarting: {
-          entry: [assign({ hashed: false }), 'publishRestarted', 'reportRestarted'],
+          entry: [assign({ initiallyVerified: false }), 'publishRestarted', 'reportRestarted'],
           invoke: { id: 'discardResults', src: 'discardResults', onDone: 'verifying', onError: stopWithError },
         },
         stopping: {

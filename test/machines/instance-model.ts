@@ -90,7 +90,7 @@ export const reports: WorkerReport[] = [
   { type: 'copy.completed' },
   { type: 'copy.drained' },
   { type: 'events.drained' },
-  { type: 'verification.hashed' },
+  { type: 'verification.initiallyVerified' },
   { type: 'verification.restarted' },
   { type: 'events.reached' },
   { type: 'lease.evicted' },

@@ -167,7 +167,7 @@ describe('at every step', () => {
 
   it('the end of the first verification pass is stored when it is reported, and reset when verification restarts', () => {
     const inSync = steps.filter(({ from }) => from?.matches('syncing'))
-    const hashed = inSync.filter(({ event }) => event?.type === 'verification.hashed')
+    const hashed = inSync.filter(({ event }) => event?.type === 'verification.initiallyVerified')
     expect(new Set(hashed.map(({ from }) => stateOf(from as InstanceSnapshot))).size).toBeGreaterThan(5)
     for (const { to } of hashed) expect(to.context.hashed).toBe(true)
     for (const { event, to } of inSync) {

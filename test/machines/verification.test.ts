@@ -40,8 +40,8 @@ function events(snapshot: Snapshot): Tried[] {
     { type: 'role.over' },
     { type: 'role.failed', failure },
     { type: 'role.failed', failure: null },
-    { type: 'role.observed', hashed: true },
-    { type: 'role.observed', hashed: false },
+    { type: 'role.observed', initiallyVerified: true },
+    { type: 'role.observed', initiallyVerified: false },
   ]
   const ofRun = ['verdict.requested', 'verdict.ended', 'verification.stop'].map((type) => ({ type }))
   return [

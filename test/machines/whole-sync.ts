@@ -297,7 +297,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       return deliver({ ...whole, copied: Math.max(whole.copied, member.plan) }, one, { type: 'copy.completed' })
     case 'hashed': {
       const may = snapshot.context.copyCompleted && isRunning(member, 'verification') && !snapshot.context.hashed
-      return may ? deliver(whole, one, { type: 'verification.hashed' }) : whole
+      return may ? deliver(whole, one, { type: 'verification.initiallyVerified' }) : whole
     }
     case 'drained': {
       if (!snapshot.matches({ syncing: { replicating: 'draining' } })) return whole
