@@ -97,18 +97,18 @@ function addFields(updates: RawFields[], path: string, fields: RawFields, taken:
 }
 
 function addValue(updates: RawFields[], path: string, value: TypedValue, capacity: number): boolean {
-  const left = capacity - Buffer.byteLength(path)
-  if (value.length <= left) {
+  const remaining = capacity - Buffer.byteLength(path)
+  if (value.length <= remaining) {
     updates.push(setting(path, value))
     return true
   }
   const isArray = value[0] === bsonType.array
   if (!isArray && value[0] !== bsonType.document) return false
   const fields = readFields(embedded(value))
-  const taken = takePrefix(fields, left)
+  const taken = takePrefix(fields, remaining)
   updates.push(setting(path, withFields(value, fields.slice(0, taken))))
   if (!isArray) return addFields(updates, `${path}.`, fields, taken, capacity)
-  return isNumbered(fields) && addItems(updates, path, fields.slice(taken), left)
+  return isNumbered(fields) && addItems(updates, path, fields.slice(taken), remaining)
 }
 
 /** Adds updates that append these items to the array at `path`. */

@@ -142,14 +142,14 @@ function oplogOf(
 ): Pick<Progress, 'estimatedOplogTimeRemaining' | 'oplogSecondsRemaining' | 'warnings'> {
   const { oplogSeconds } = sources.session.alerts
   const matters = oplogMatters(state, sources)
-  const left = matters && oplogSeconds !== null && Number.isFinite(oplogSeconds) ? oplogSeconds : null
+  const remaining = matters && oplogSeconds !== null && Number.isFinite(oplogSeconds) ? oplogSeconds : null
   const short =
-    left === null || left >= oplogWindowMinSeconds
+    remaining === null || remaining >= oplogWindowMinSeconds
       ? []
-      : [`the oplog of the source overtakes this sync if it stops for ${describeOplogTime(left)}; enlarge the oplog`]
+      : [`the oplog of the source overtakes this sync if it stops for ${describeOplogTime(remaining)}; enlarge the oplog`]
   const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short, ...stoppingOf(sources)]
   return {
-    ...(left === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(left), oplogSecondsRemaining: left }),
+    ...(remaining === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(remaining), oplogSecondsRemaining: remaining }),
     ...(warnings.length > 0 ? { warnings } : {}),
   }
 }
