@@ -133,8 +133,8 @@ function commitOf(state: PublicState, sources: ProgressSources): Pick<Progress, 
 }
 
 /**
- * How long event application could pause before the oplog overtakes it (known once the oplog has been full), and a
- * warning when this time is short.
+ * How long event application could pause before the oplog no longer reaches back to its position (known once the oplog
+ * has been full), and a warning when this time is short.
  */
 function oplogOf(
   state: PublicState,
@@ -146,7 +146,9 @@ function oplogOf(
   const short =
     remaining === null || remaining >= oplogWindowMinSeconds
       ? []
-      : [`the oplog of the source overtakes this sync if it stops for ${describeOplogTime(remaining)}; enlarge the oplog`]
+      : [
+          `the oplog of the source will no longer reach back to the position of this sync if the sync stops for ${describeOplogTime(remaining)}; enlarge the oplog`,
+        ]
   const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short, ...stoppingOf(sources)]
   return {
     ...(remaining === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(remaining), oplogSecondsRemaining: remaining }),
