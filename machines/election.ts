@@ -40,7 +40,8 @@ export const electionMachine = setup({
   },
   actions: {
     rememberHolder: assign({
-      holder: ({ event, context }) => (event.type === 'coordinator.observed' && !event.vacant ? event.holder : context.holder),
+      holder: ({ event, context }) =>
+        event.type === 'coordinator.observed' && !event.vacant ? event.holder : context.holder,
     }),
     rememberSelf: assign({ holder: ({ context }) => context.self }),
   },

@@ -141,7 +141,9 @@ export const syncMachine = setup({
       failure: null,
       mayBeOpen: false,
     })),
-    takeCommitTimestamp: assign(({ event }) => (event.type === 'commit.timestampTaken' ? { commitPoint: event.commitPoint } : {})),
+    takeCommitTimestamp: assign(({ event }) =>
+      event.type === 'commit.timestampTaken' ? { commitPoint: event.commitPoint } : {},
+    ),
     decide: assign(({ event }) =>
       event.type === 'commit.decided' ? { quietUntil: event.quietUntil, lateWrites: null, writesHeld: false } : {},
     ),
@@ -230,7 +232,9 @@ export const syncMachine = setup({
         takingPoint: {
           tags: 'applicable',
           meta: { step: 'takeCommitTimestamp' },
-          on: { 'commit.timestampTaken': { guard: 'isOfThisAttempt', target: 'applying', actions: 'takeCommitTimestamp' } },
+          on: {
+            'commit.timestampTaken': { guard: 'isOfThisAttempt', target: 'applying', actions: 'takeCommitTimestamp' },
+          },
         },
         applying: {
           tags: 'applicable',

@@ -71,8 +71,10 @@ export const verificationMachine = setup({
   guards: {
     isEnabled: ({ context }) => context.enabled,
     isScanned: ({ context }) => context.scanned,
-    isNews: ({ context, event }) => event.type === 'role.observed' && event.initiallyVerified !== context.initiallyVerified,
-    isNewlyVerified: ({ context, event }) => event.type === 'role.observed' && event.initiallyVerified && !context.initiallyVerified,
+    isNews: ({ context, event }) =>
+      event.type === 'role.observed' && event.initiallyVerified !== context.initiallyVerified,
+    isNewlyVerified: ({ context, event }) =>
+      event.type === 'role.observed' && event.initiallyVerified && !context.initiallyVerified,
     /**
      * The verifier has missed changes. If event application has missed them too, it reports that failure itself.
      */
@@ -123,7 +125,9 @@ export const verificationMachine = setup({
       invoke: { id: 'run', src: 'run' },
       on: { 'verification.stop': '.stopping' },
       states: {
-        awaitingEarlierRun: { invoke: { id: 'awaitEarlierRun', src: 'awaitEarlierRun', onDone: 'awaitingCopy', onError: stopWithError } },
+        awaitingEarlierRun: {
+          invoke: { id: 'awaitEarlierRun', src: 'awaitEarlierRun', onDone: 'awaitingCopy', onError: stopWithError },
+        },
         awaitingCopy: { invoke: { id: 'awaitCopy', src: 'awaitCopy', onDone: 'verifying', onError: stopWithError } },
         verifying: {
           initial: 'scanning',
@@ -135,7 +139,13 @@ export const verificationMachine = setup({
             onError: [{ guard: 'isOplogLost', target: 'restarting' }, stopWithError],
           },
           on: {
-            'scan.completed': { actions: [assign({ scanned: true, initiallyVerified: true }), 'publishInitiallyVerified', 'reportInitiallyVerified'] },
+            'scan.completed': {
+              actions: [
+                assign({ scanned: true, initiallyVerified: true }),
+                'publishInitiallyVerified',
+                'reportInitiallyVerified',
+              ],
+            },
           },
           states: {
             scanning: { always: { guard: 'isScanned', target: 'following' }, on: { 'verdict.requested': 'resolving' } },

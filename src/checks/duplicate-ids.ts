@@ -68,7 +68,7 @@ async function duplicatesOf(
     maxTimeMS: Math.ceil(leftMS),
     readConcern: { level: 'majority' },
   }
-  const search = RawCursor.readAll(source, database, command).catch((error) => {
+  const search = RawCursor.readAll(source, database, command).catch((error): typeof unfinished => {
     if (codeOf(error) === code.maxTimeMSExpired) return unfinished
     throw error
   })

@@ -1,7 +1,7 @@
 import { refuseUndistributable } from '../definitions/follow-sharding.ts'
 import { type ListedCollection, listIndexes } from '../definitions/listing.ts'
 import { distributionsByUuid } from '../definitions/sharding.ts'
-import { type IndexSpecification, indexName, isCapped, isCollated, deferredOptionsOf } from '../domain/definition.ts'
+import { deferredOptionsOf, type IndexSpecification, indexName, isCapped, isCollated } from '../domain/definition.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { askedShardKey, type ShardKey, showShardKey, supportsShardKey } from '../domain/shard-key.ts'

@@ -20,7 +20,8 @@ const earliestMS = -8.64e15
 /** True if documents of the collection can expire. */
 export function expiresDocuments({ options, indexes }: CollectionDefinition): boolean {
   return (
-    collectionExpiry(options) !== undefined || indexes.some((index) => deferredOptionsOf(index).expireAfterSeconds !== undefined)
+    collectionExpiry(options) !== undefined ||
+    indexes.some((index) => deferredOptionsOf(index).expireAfterSeconds !== undefined)
   )
 }
 

@@ -87,10 +87,7 @@ interface Deletes {
   time: ClusterTime
 }
 
-function sorted(
-  { catalog }: LateChangesParts,
-  events: ChangeEvent[],
-): { others: ChangeEvent[]; expiring: Deletes[] } {
+function sorted({ catalog }: LateChangesParts, events: ChangeEvent[]): { others: ChangeEvent[]; expiring: Deletes[] } {
   const others: ChangeEvent[] = []
   const expiring = new Map<CatalogEntry, Deletes>()
   for (const event of events) {

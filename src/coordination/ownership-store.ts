@@ -109,9 +109,7 @@ export class OwnershipStore {
       historyLine(key, epoch, last),
     ]
     await this.#write({ update: 'ownershipHistory', updates: lines })
-    const pruned = Array.from({ length: prunedAtOnce }, (_, at) => epoch - historyMax - at).filter(
-      (one) => one > 0,
-    )
+    const pruned = Array.from({ length: prunedAtOnce }, (_, at) => epoch - historyMax - at).filter((one) => one > 0)
     if (pruned.length > 0) {
       const q = { _id: { $in: pruned.map((one) => historyID(key, one)) } }
       await this.#write({ delete: 'ownershipHistory', deletes: [{ q, limit: 0 }] })

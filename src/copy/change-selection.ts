@@ -117,8 +117,7 @@ async function followNames(
   excluded: ReadonlySet<CatalogEntry>,
 ): Promise<void> {
   const { catalog, destinationDefinitions, metadata, context } = parts
-  const existing = (): CatalogEntry[] =>
-    catalog.inDatabase(database).filter(({ destinationUUID }) => destinationUUID)
+  const existing = (): CatalogEntry[] => catalog.inDatabase(database).filter(({ destinationUUID }) => destinationUUID)
   const wanted = new Set(existing().flatMap(({ uuid }) => names.get(uuid) ?? []))
   // The source has dropped these collections and given their names to others.
   const replaced = existing().filter(({ uuid, name }) => !names.has(uuid) && wanted.has(name))

@@ -1,4 +1,5 @@
 import {
+  deferredOptionsOf,
   differOnlyInDeferredOptions,
   hasMaximum,
   type IndexSpecification,
@@ -10,7 +11,6 @@ import {
   sameButForName,
   sameNumber,
   sameOption,
-  deferredOptionsOf,
 } from '../domain/definition.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'

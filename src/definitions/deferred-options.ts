@@ -3,14 +3,14 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import {
   type CollectionDefinition,
   collectionExpiry,
+  type DeferredIndexOptions,
+  deferredOptionsOf,
   hasMaximum,
   type IndexSpecification,
-  type DeferredIndexOptions,
   indexName,
   isCapped,
   neverExpires,
   sameNumber,
-  deferredOptionsOf,
   widestCappedBytes,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
@@ -146,7 +146,8 @@ export class DeferredOptions {
    * index.
    */
   async finishIndexes(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
-    const isFinished = (one: IndexSpecification): boolean => deferredOptionsOf(one).unique || deferredOptionsOf(one).hidden
+    const isFinished = (one: IndexSpecification): boolean =>
+      deferredOptionsOf(one).unique || deferredOptionsOf(one).hidden
     const changes = await this.#indexChanges(entries, known, isFinished, (entry, wanted, have) => {
       const want = deferredOptionsOf(wanted)
       const steps: (() => Promise<unknown>)[] = []
@@ -197,7 +198,11 @@ export class DeferredOptions {
     entries: CatalogEntry[],
     known: ExistingDefinitions | undefined,
     relevant: (wanted: IndexSpecification) => boolean,
-    stepsOf: (entry: CatalogEntry, wanted: IndexSpecification, have: DeferredIndexOptions) => (() => Promise<unknown>)[],
+    stepsOf: (
+      entry: CatalogEntry,
+      wanted: IndexSpecification,
+      have: DeferredIndexOptions,
+    ) => (() => Promise<unknown>)[],
   ): Promise<Change[]> {
     const concerned = entries.filter(({ wanted }) => wanted.indexes.some(relevant))
     return this.#changes(concerned, known, (entry, { indexes }) => {

@@ -5,13 +5,13 @@ import {
   type CollectionDefinition,
   canBecome,
   collModOptions,
+  deferredOptionsOf,
   type IndexSpecification,
   indexName,
   indexWhileDeferred,
   lacksExpiry,
   neverExpires,
   sameButForName,
-  deferredOptionsOf,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'

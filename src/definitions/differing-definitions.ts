@@ -40,7 +40,10 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
   const { catalog: sourceCatalog, distributions, placements } = both.source
   const existing = both.destination.catalog
   const moved = new Set(source.sharded ? await parts.moved(placements) : [])
-  const [selected, selectedExisting] = await Promise.all([selection.amongAll(sourceCatalog), selection.amongAll(existing)])
+  const [selected, selectedExisting] = await Promise.all([
+    selection.amongAll(sourceCatalog),
+    selection.amongAll(existing),
+  ])
   const keys = new Map(distributions.map((one) => [one.uuid, one]))
   const found = new Map<string, ServerCatalogEntry>()
   for (const one of [...existing.values()].flat()) if (one.uuid !== '') found.set(one.uuid, one)

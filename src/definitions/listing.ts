@@ -173,8 +173,7 @@ export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>)
   if (cluster.sharded) {
     const first = await read()
     await appendOplogNote(cluster, 'catalog read')
-    if (!isDeepStrictEqual(first, await read()))
-      throw new TransientReplyError('the catalog changed while it was read')
+    if (!isDeepStrictEqual(first, await read())) throw new TransientReplyError('the catalog changed while it was read')
     return first
   }
   const before = await electionOf(cluster)

@@ -59,12 +59,7 @@ export async function presplit(
 }
 
 /** Sampled shard key values, sorted in key order. Text is compared by its bytes. */
-async function sampleKeys(
-  source: Cluster,
-  entry: CatalogEntry,
-  key: ShardKey,
-  count: number,
-): Promise<TypedValue[][]> {
+async function sampleKeys(source: Cluster, entry: CatalogEntry, key: ShardKey, count: number): Promise<TypedValue[][]> {
   const projection = Object.fromEntries(key.map(({ path }) => [path, 1]))
   const cursor = await RawCursor.open(
     source,

@@ -350,7 +350,8 @@ export class DefinitionReconciler {
    * that it must create the collection again (`IncompleteCollections`, `planConvergence`).
    */
   #awaitsKey(entry: CatalogEntry, name: string, { distributions }: DatabaseSnapshot): boolean {
-    if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isRenamedAcrossDatabases(entry.name)) return false
+    if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isRenamedAcrossDatabases(entry.name))
+      return false
     return wantedShardKey(this.#source, distributions, this.#shardingEntries, { ...entry, name }) !== null
   }
 

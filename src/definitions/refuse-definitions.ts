@@ -1,5 +1,5 @@
 import type { ChangeEvent } from '../domain/change-event.ts'
-import { type IndexSpecification, deferredOptionsOf } from '../domain/definition.ts'
+import { deferredOptionsOf, type IndexSpecification } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'

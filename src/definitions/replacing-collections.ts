@@ -33,9 +33,7 @@ export class ReplacingCollections {
     const gone = this.#catalog.inDatabase(database).filter(({ uuid }) => !present.has(uuid))
     const names = new Set(gone.map(({ sourceName }) => sourceName))
     const isReplacing = ({ uuid, name }: ListedCollection): boolean => names.has(name) || !!awaitedBefore?.has(uuid)
-    const awaited = collections.filter(
-      (one) => !this.#catalog.get(one.uuid) && isReplacing(one) && mayAwait(one.uuid),
-    )
+    const awaited = collections.filter((one) => !this.#catalog.get(one.uuid) && isReplacing(one) && mayAwait(one.uuid))
     const uuids = new Set(awaited.map(({ uuid }) => uuid))
     this.#awaited.set(database, uuids)
     return uuids

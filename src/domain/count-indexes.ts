@@ -1,5 +1,5 @@
 import type { IndexCounts } from './collection-figures.ts'
-import { type IndexSpecification, indexName, sameButForName, deferredOptionsOf } from './definition.ts'
+import { deferredOptionsOf, type IndexSpecification, indexName, sameButForName } from './definition.ts'
 
 /** Counts how many indexes of a collection exist on the destination and how many are deferred until the commit. */
 

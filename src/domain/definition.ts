@@ -126,7 +126,10 @@ export function canBecome(existing: IndexSpecification, wanted: IndexSpecificati
  * Until the commit the plain index is right, because nothing may expire.
  */
 export function lacksExpiry(existing: IndexSpecification, wanted: IndexSpecification): boolean {
-  return deferredOptionsOf(wanted).expireAfterSeconds !== undefined && deferredOptionsOf(existing).expireAfterSeconds === undefined
+  return (
+    deferredOptionsOf(wanted).expireAfterSeconds !== undefined &&
+    deferredOptionsOf(existing).expireAfterSeconds === undefined
+  )
 }
 
 /** True for indexes that the server treats as identical while their deferred options are left out. */
@@ -136,7 +139,9 @@ export function sameButForName(one: IndexSpecification, other: IndexSpecificatio
 }
 
 function immutablePart(specification: IndexSpecification): Buffer {
-  const fields = specification.filter((field) => !deferredIndexOptions.has(field.name) && !ignoredFields.has(field.name))
+  const fields = specification.filter(
+    (field) => !deferredIndexOptions.has(field.name) && !ignoredFields.has(field.name),
+  )
   return buildDocument(sorted(fields))
 }
 

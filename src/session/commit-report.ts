@@ -1,6 +1,6 @@
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import type { CommitFigures } from '../domain/commit-estimate.ts'
-import { isCapped, deferredOptionsOf } from '../domain/definition.ts'
+import { deferredOptionsOf, isCapped } from '../domain/definition.ts'
 import { undoing } from './commit-readiness.ts'
 import type { SyncSession } from './sync-session.ts'
 

@@ -98,7 +98,11 @@ export class HeartbeatPublisher {
    * failure of a commit is stored for all instances. A coordinator whose commit has failed keeps the role, because a
    * successor would retry the commit without a request.
    */
-  #releaseRole(session: SyncSession, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
+  #releaseRole(
+    session: SyncSession,
+    state: PublicState,
+    { commitRequested, reversing, failure }: InstanceContext,
+  ): void {
     const reported =
       state === 'FAILED' && commitRequested && failure
         ? session.peers.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))

@@ -102,8 +102,7 @@ export class Replication {
       converge: this.#converge,
       atStep,
     })
-    const dropVanishedIndexes = (entry: CatalogEntry): Promise<boolean> =>
-      this.#definitions.dropVanishedIndexes(entry)
+    const dropVanishedIndexes = (entry: CatalogEntry): Promise<boolean> => this.#definitions.dropVanishedIndexes(entry)
     this.#writer = new DocumentWriter(destination, dropVanishedIndexes, context.meter ?? null)
     this.commit = {
       source,

@@ -151,7 +151,9 @@ function oplogOf(
         ]
   const warnings = [...warningsOf(sources.record.configuration), ...sources.warnings, ...short, ...stoppingOf(sources)]
   return {
-    ...(remaining === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(remaining), oplogSecondsRemaining: remaining }),
+    ...(remaining === null
+      ? {}
+      : { estimatedOplogTimeRemaining: describeOplogTime(remaining), oplogSecondsRemaining: remaining }),
     ...(warnings.length > 0 ? { warnings } : {}),
   }
 }

@@ -64,7 +64,11 @@ export function superviseUndo(parts: Omit<SyncFollowerParts, 'onFault'>): () => 
  * Repeats the work after the lease was lost; the machine takes the lease again. Other errors are passed to `onFault`,
  * or thrown when it is not given.
  */
-async function again(work: () => Promise<void>, signal: AbortSignal, onFault?: (error: unknown) => void): Promise<void> {
+async function again(
+  work: () => Promise<void>,
+  signal: AbortSignal,
+  onFault?: (error: unknown) => void,
+): Promise<void> {
   while (!signal.aborted) {
     try {
       return await work()

@@ -122,7 +122,9 @@ export class SyncFollower {
         this.#step?.controller.abort()
         idle()
       }
-      await sleep(Math.min(idlePollMS * 2 ** this.#faults, idlePollMaxMS), undefined, { signal: this.#signal }).catch(() => {})
+      await sleep(Math.min(idlePollMS * 2 ** this.#faults, idlePollMaxMS), undefined, { signal: this.#signal }).catch(
+        () => {},
+      )
     }
   }
 

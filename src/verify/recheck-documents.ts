@@ -98,12 +98,7 @@ export async function explain(
 }
 
 /** Reads all documents with this `_id`. There is more than one only when several shards hold one each. */
-async function readAll(
-  clusters: BothClusters,
-  side: Side,
-  entry: CatalogEntry,
-  idElement: Buffer,
-): Promise<Buffer[]> {
+async function readAll(clusters: BothClusters, side: Side, entry: CatalogEntry, idElement: Buffer): Promise<Buffer[]> {
   const found: Buffer[] = []
   await eachDocument(clusters, side, entry, [idOf(idElement)], clusters[side].latest, (document) => {
     found.push(document)

@@ -241,8 +241,7 @@ describe('lanes', () => {
   it('make the reader wait while they are full, and let it continue when they are not', async () => {
     const bench = new Bench(2)
     const large = { ...event('insert', 1), document: Buffer.alloc(10 * 1024 * 1024) }
-    for (let id = 0; id < 4; id++)
-      bench.lanes.put(id % 2, collections[0] as CatalogEntry, large, idElement(id), false)
+    for (let id = 0; id < 4; id++) bench.lanes.put(id % 2, collections[0] as CatalogEntry, large, idElement(id), false)
     expect(bench.lanes.full).toBe(false)
     bench.lanes.put(0, collections[0] as CatalogEntry, large, idElement(5), false)
     expect(bench.lanes.full).toBe(true)

@@ -32,11 +32,7 @@ async function plan(entry: CatalogEntry): Promise<void> {
 }
 
 /** The copy of an instance that is not the coordinator. `reload` may do more than read the catalog again. */
-function follower(
-  catalog: Catalog,
-  reload: () => Promise<void>,
-  copyEnded: (entry: CatalogEntry) => Promise<void>,
-) {
+function follower(catalog: Catalog, reload: () => Promise<void>, copyEnded: (entry: CatalogEntry) => Promise<void>) {
   return new CollectionCopy({
     source: clusters.source,
     destination: clusters.destination,

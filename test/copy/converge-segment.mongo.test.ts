@@ -77,11 +77,7 @@ const idAt = (documents: Buffer[], at: number) => idOf(idElementOf(documents[at]
  * Creates a collection with `_id`s of every type. Each side lacks some documents, and others differ. `stored`: the
  * documents of the source in the order of their `_id`s.
  */
-async function seeded(
-  name: string,
-  random: Random,
-  options = {},
-): Promise<{ entry: CatalogEntry; stored: Buffer[] }> {
+async function seeded(name: string, random: Random, options = {}): Promise<{ entry: CatalogEntry; stored: Buffer[] }> {
   await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))
   const ids = [
     ...Array.from({ length: 3 }, () => idOfEveryType.map((make) => make(random))).flat(),

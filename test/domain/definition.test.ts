@@ -5,6 +5,7 @@ import {
   canBecome,
   changesByCollMod,
   collModOptions,
+  deferredOptionsOf,
   differOnlyInDeferredOptions,
   indexName,
   indexWhileDeferred,
@@ -12,7 +13,6 @@ import {
   isCollated,
   optionsWhileDeferred,
   sameNumber,
-  deferredOptionsOf,
 } from '../../src/domain/definition.ts'
 import { fieldNamed, type RawFields, readFields } from '../../src/domain/raw-bson.ts'
 import { nested, type RawField, rawDocument } from '../support/bson-values.ts'
@@ -219,9 +219,14 @@ describe('two indexes differ only in deferred options', () => {
 
 describe('index and collection options', () => {
   it('are true for the same values as in the server', () => {
-    const one = deferredOptionsOf(fieldsOf(['unique', new Double(1)], ['hidden', Long.fromInt(1)], ['expireAfterSeconds', 60]))
+    const one = deferredOptionsOf(
+      fieldsOf(['unique', new Double(1)], ['hidden', Long.fromInt(1)], ['expireAfterSeconds', 60]),
+    )
     expect(one).toEqual({ unique: true, prepareUnique: false, hidden: true, expireAfterSeconds: typedOf(60) })
-    expect(deferredOptionsOf(fieldsOf(['unique', 0], ['hidden', false]))).toMatchObject({ unique: false, hidden: false })
+    expect(deferredOptionsOf(fieldsOf(['unique', 0], ['hidden', false]))).toMatchObject({
+      unique: false,
+      hidden: false,
+    })
   })
 
   it('are equal if their numbers have the same value in any BSON type', () => {

@@ -95,7 +95,8 @@ describe('segments', () => {
       ['a#1', 'b#1', 'c#7', 'd#2'].map(async (owner, index) => {
         for (let claim = index; ; claim++) {
           const claimed = await store.claim(owner, claim, 2, noneExpired)
-          if (claimed.length > 0) taken.push(...priorities(claimed).map((priority): [string, number] => [owner, priority]))
+          if (claimed.length > 0)
+            taken.push(...priorities(claimed).map((priority): [string, number] => [owner, priority]))
           // Other owners may have taken all candidates of this claim. No segment is left only when all are claimed.
           else if (taken.length === 60) return
         }
@@ -116,7 +117,9 @@ describe('segments', () => {
     await store.saveProgress([done(first, 100), { ...second, last, bytes: 70, documents: 7, attempts: 1 }], 'a#1')
     expect(priorities(await store.claim('b#1', 2, 8, noneExpired))).toEqual([3])
     const taken = await store.claim('b#1', 3, 8, expired('a#1'))
-    expect(taken).toMatchObject([{ priority: second.priority, last, bytes: 70, documents: 7, attempts: 1, wasOwn: false }])
+    expect(taken).toMatchObject([
+      { priority: second.priority, last, bytes: 70, documents: 7, attempts: 1, wasOwn: false },
+    ])
     // The expired owner may still send its progress.
     await store.saveProgress([{ ...second, bytes: 5_000, done: true }], 'a#1')
     expect(await load(uuid(1))).toContainEqual(taken[0])
@@ -140,9 +143,13 @@ describe('segments', () => {
     await store.saveProgress([{ ...one, bytes: 10 }], 'a#1')
     await store.saveProgress([done(other, 20)], 'a#1')
     await store.release('a#1', 2)
-    expect(await store.claim('a#1', 3, 2, noneExpired)).toMatchObject([{ priority: one.priority, bytes: 10, wasOwn: true }])
+    expect(await store.claim('a#1', 3, 2, noneExpired)).toMatchObject([
+      { priority: one.priority, bytes: 10, wasOwn: true },
+    ])
     await store.release('a#1', 3)
-    expect(await store.claim('b#1', 2, 2, noneExpired)).toMatchObject([{ priority: one.priority, bytes: 10, wasOwn: false }])
+    expect(await store.claim('b#1', 2, 2, noneExpired)).toMatchObject([
+      { priority: one.priority, bytes: 10, wasOwn: false },
+    ])
     // A segment that the same instance copied in an earlier lease term is still its own.
     expect(await store.claim('a#4', 2, 2, expired('b#1'))).toMatchObject([{ wasOwn: false }])
     expect(await store.claim('a#6', 2, 2, expired('a#4'))).toMatchObject([{ wasOwn: true }])
