@@ -51,6 +51,7 @@ function follower(catalog: Catalog, reload: () => Promise<void>, copyEnded: (ent
     startTime: clusters.source.latest,
     nextOrder: clusters.dependencies.nextOrder,
     reload,
+    locate: async () => true,
     copyEnded,
     loadCopiedBytes: async () => {},
   })
