@@ -103,10 +103,7 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
  * Adds every collection of which a document with an open recheck differs. A verdict leaves rechecks in the store that
  * have become equal.
  */
-async function addDiffering(
-  { store, catalog, differs }: RepairParts,
-  unrepaired: Map<string, string>,
-): Promise<void> {
+async function addDiffering({ store, catalog, differs }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
   for await (const page of pages(store, searchedAtOnce)) {
     for (const [uuid, idElements] of byCollection(page)) {
       const entry = unrepaired.has(uuid) ? undefined : catalog.get(uuid)
