@@ -33,14 +33,15 @@ export const electionMachine = setup({
     }),
   },
   guards: {
-    isMine: ({ event }) => event.type === 'office.seen' && event.mine,
-    isOthers: ({ event }) => event.type === 'office.seen' && !event.mine && !event.vacant,
+    isMine: ({ event }) => event.type === 'coordinator.observed' && event.mine,
+    isOthers: ({ event }) => event.type === 'coordinator.observed' && !event.mine && !event.vacant,
     isElected: ({ event }) => (event as unknown as { output: boolean }).output,
-    isVacant: ({ event }) => event.type === 'office.seen' && event.vacant && event.eligible,
+    isVacant: ({ event }) => event.type === 'coordinator.observed' && event.vacant && event.eligible,
   },
   actions: {
     rememberHolder: assign({
-      holder: ({ event, context }) => (event.type === 'office.seen' && !event.vacant ? event.holder : context.holder),
+      holder: ({ event, context }) =>
+        event.type === 'coordinator.observed' && !event.vacant ? event.holder : context.holder,
     }),
     rememberSelf: assign({ holder: ({ context }) => context.self }),
   },
@@ -52,7 +53,7 @@ export const electionMachine = setup({
   states: {
     unknown: {
       on: {
-        'office.seen': [
+        'coordinator.observed': [
           { guard: 'isMine', target: 'leading' },
           { guard: 'isOthers', target: 'following' },
           { guard: 'isVacant', target: 'campaigning' },
@@ -62,7 +63,7 @@ export const electionMachine = setup({
     following: {
       entry: 'rememberHolder',
       on: {
-        'office.seen': [
+        'coordinator.observed': [
           { guard: 'isMine', target: 'leading' },
           { guard: 'isOthers', actions: 'rememberHolder' },
           { guard: 'isVacant', target: 'campaigning' },
@@ -81,7 +82,7 @@ export const electionMachine = setup({
     leading: {
       entry: 'rememberSelf',
       on: {
-        'office.seen': [
+        'coordinator.observed': [
           { guard: 'isMine' },
           { guard: 'isOthers', target: 'following' },
           // No instance holds the role now, and this instance did not give it up, so it must have lost its lease.

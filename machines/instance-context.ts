@@ -109,7 +109,7 @@ export function commitAborted(context: InstanceContext): InstanceContext {
  * copy. It also discards its own commit request. A convergence begins only when no commit is under way, so the stored
  * state of the sync does not contain that request.
  */
-export function convergenceBegun(context: InstanceContext): InstanceContext {
+export function convergenceStarted(context: InstanceContext): InstanceContext {
   const { convergences = 0 } = context.sync ?? {}
   const again = { convergences, initialised: false, copyCompleted: false, hashed: false }
   const none = { commitRequested: false, commitUntil: null, dryRun: false }
@@ -123,7 +123,7 @@ export function commitJoined(context: InstanceContext): Partial<InstanceContext>
 }
 
 /** The fields that change when the commit timestamp of an attempt is known. */
-export function pointTaken({ sync }: InstanceContext): Partial<InstanceContext> {
+export function commitTimestampTaken({ sync }: InstanceContext): Partial<InstanceContext> {
   return { attempt: sync?.attempt ?? 0, commitPoint: sync?.commitPoint ?? null }
 }
 

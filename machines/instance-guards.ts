@@ -21,7 +21,7 @@ export const instanceGuards = {
   isPauseNew: ({ context }: GuardInput) => !context.pauseRequested,
   isCommitRequested: ({ context }: GuardInput) => context.commitRequested,
   isReversing: ({ context }: GuardInput) => Boolean(context.reversing),
-  isMoved: ({ context }: GuardInput) => context.reversing === 'adapting',
+  isMetadataMoved: ({ context }: GuardInput) => context.reversing === 'adapting',
   isInAttempt: ({ context }: GuardInput) => context.attempt > 0,
   isCopyCompleted: ({ context }: GuardInput) => context.copyCompleted,
   isReadyToCommit: ({ context }: GuardInput) =>
@@ -29,10 +29,10 @@ export const instanceGuards = {
   isTakenOver: ({ event }: GuardInput) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
   bothDrained: ({ context }: GuardInput) => context.copyDrained && context.eventsDrained,
   isSyncInitialised: ({ context: { sync } }: GuardInput) => sync?.initialised === true,
-  isSyncAdapted: ({ context: { sync } }: GuardInput): boolean =>
+  isDestinationPrepared: ({ context: { sync } }: GuardInput): boolean =>
     sync?.initialised === true || sync?.state === 'replanning',
-  isSyncAdaptedByConverging: ({ context, event }: GuardInput) =>
-    instanceGuards.isSyncAdapted({ context, event }) && instanceGuards.isSyncConverging({ context, event }),
+  isDestinationPreparedByConverging: ({ context, event }: GuardInput) =>
+    instanceGuards.isDestinationPrepared({ context, event }) && instanceGuards.isSyncConverging({ context, event }),
   isSyncCommitted: ({ context: { sync } }: GuardInput) => sync?.committed === true,
   isSyncAhead: ({ context: { sync, decided, canWrite } }: GuardInput) =>
     sync !== null && ((sync.decided && !decided) || (sync.canWrite && !canWrite)),
@@ -44,7 +44,7 @@ export const instanceGuards = {
   isSyncAtAnotherAttempt: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null && own.attempt > 0 && sync.attempt !== own.attempt && !own.decided && !own.canWrite,
   isSyncCommitting: ({ context: { sync } }: GuardInput) => sync?.underWay === true,
-  hasNewPoint: ({ context: { sync, ...own } }: GuardInput) =>
+  hasNewCommitTimestamp: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null &&
     sync.commitPoint !== null &&
     sync.attempt > 0 &&

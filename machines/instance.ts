@@ -8,13 +8,13 @@ import {
   commitDecided,
   commitJoined,
   commitReset,
+  commitTimestampTaken,
   completed,
-  convergenceBegun,
+  convergenceStarted,
   type DeadlineInput,
   type FollowInput,
   freshContext,
   type InstanceContext,
-  pointTaken,
   reversedContext,
   syncObserved,
   type WithConfiguration,
@@ -26,7 +26,7 @@ import { placeholder, type SyncCommand, type WorkerOrder, type WorkerReport } fr
 import { verificationMachine } from './verification.ts'
 
 /**
- * One instance. It follows the state of the sync as a whole (machines/sync.ts), which `sync.seen` reports.
+ * One instance. It follows the state of the sync as a whole (machines/sync.ts), which `sync.observed` reports.
  *
  * idle          The clusters are connected and nothing is stored. `sync.start` (validated before it is sent) begins a
  *               sync.
@@ -62,8 +62,8 @@ import { verificationMachine } from './verification.ts'
  * verified while the coordinator prepares that. It joins again afterwards. An instance that was away meanwhile does the
  * same when it returns.
  *
- * An instance that was evicted (`lease.buried`) starts again from its stored state. So does an instance that takes part
- * in a commit attempt which the sync has left for another one. When nothing is under way, an evicted instance only
+ * An instance that was evicted (`lease.evicted`) starts again from its stored state. So does an instance that takes
+ * part in a commit attempt which the sync has left for another one. When nothing is under way, an evicted instance only
  * takes a lease again (`holding`). It retries until it has a lease (`waiting` lies between two attempts), because it
  * may be the only instance left that can undo an aborted commit. A requested pause survives both restarts.
  *
@@ -105,20 +105,20 @@ export const instanceMachine = setup({
     clearPause: assign({ pauseRequested: false }),
     drainCopy: sendTo('collectionCopy', { type: 'worker.drain' }),
     drainEvents: sendTo('eventApplication', { type: 'worker.drain' }),
-    drainToPoint: sendTo('eventApplication', ({ context }) => ({
+    drainToCommitTimestamp: sendTo('eventApplication', ({ context }) => ({
       type: 'worker.drainTo',
       commitPoint: context.commitPoint ?? '',
     })),
-    observe: assign(({ context, event }) => (event.type === 'sync.seen' ? syncObserved(context, event.sync) : {})),
+    observe: assign(({ context, event }) => (event.type === 'sync.observed' ? syncObserved(context, event.sync) : {})),
     /** Called when the instance stops following the sync, because the last view would be out of date. */
-    forgetSync: assign({ sync: null }),
+    clearSync: assign({ sync: null }),
     resetCommit: assign(({ context }) => commitReset(context)),
     abortCommit: assign(({ context }) => commitAborted(context)),
     applyDecision: assign(({ context }) => commitDecided(context)),
-    beginConvergence: assign(({ context }) => convergenceBegun(context)),
+    beginConvergence: assign(({ context }) => convergenceStarted(context)),
     endReversal: assign({ reversing: null }),
     joinCommit: assign(({ context }) => commitJoined(context)),
-    takePoint: assign(({ context }) => pointTaken(context)),
+    takeCommitTimestamp: assign(({ context }) => commitTimestampTaken(context)),
   },
 }).createMachine({
   id: 'instance',
@@ -159,12 +159,12 @@ export const instanceMachine = setup({
       ],
       on: {
         'worker.failed': failing,
-        'sync.seen': { actions: 'observe' },
+        'sync.observed': { actions: 'observe' },
         // This report may arrive before this instance's own copy ends, if the instance joined after the verifier's
         // first pass or had lost its connection.
-        'verification.hashed': { actions: assign({ hashed: true }) },
+        'verification.initiallyVerified': { actions: assign({ hashed: true }) },
         'verification.restarted': { actions: assign({ hashed: false }) },
-        'lease.buried': { target: 'syncing', reenter: true, actions: 'resetCommit' },
+        'lease.evicted': { target: 'syncing', reenter: true, actions: 'resetCommit' },
       },
       always: [
         {
@@ -221,7 +221,7 @@ export const instanceMachine = setup({
             hashing: {
               tags: 'RUNNING',
               on: {
-                'verification.hashed': { target: 'applying', actions: assign({ hashed: true }) },
+                'verification.initiallyVerified': { target: 'applying', actions: assign({ hashed: true }) },
                 'sync.pause': 'draining',
               },
             },
@@ -257,7 +257,7 @@ export const instanceMachine = setup({
             committing: {
               tags: 'COMMITTING',
               invoke: commitDeadline,
-              always: { guard: 'hasNewPoint', actions: ['takePoint', 'drainToPoint'] },
+              always: { guard: 'hasNewCommitTimestamp', actions: ['takeCommitTimestamp', 'drainToCommitTimestamp'] },
               on: {
                 'sync.abort': { guard: 'isAbortable', actions: assign({}) },
                 'events.reached': {
@@ -285,12 +285,12 @@ export const instanceMachine = setup({
     },
     paused: {
       tags: 'PAUSED',
-      entry: 'forgetSync',
+      entry: 'clearSync',
       initial: 'resting',
       on: {
         'sync.resume': { target: 'syncing', actions: 'clearPause' },
         'worker.failed': { guard: 'isTakenOver', target: 'failed', actions: 'rememberFailure' },
-        'lease.buried': '.holding',
+        'lease.evicted': '.holding',
       },
       states: {
         resting: { invoke: undo },
@@ -302,18 +302,18 @@ export const instanceMachine = setup({
     },
     committed: {
       tags: 'COMMITTED',
-      entry: 'forgetSync',
+      entry: 'clearSync',
       initial: 'leaving',
       on: { 'sync.reverse': { target: 'reversing', actions: assign({ reversing: 'moving' }) } },
       states: {
         leaving: {
           invoke: { id: 'leave', src: 'leave', input: configured, onDone: 'left', onError: 'left' },
-          on: { 'lease.buried': 'holding' },
+          on: { 'lease.evicted': 'holding' },
         },
         // The lease is taken again, because the instance may still have to store its final state.
         holding: {
           invoke: { ...hold, onDone: 'leaving', onError: 'leaving' },
-          on: { 'lease.buried': { target: 'holding', reenter: true } },
+          on: { 'lease.evicted': { target: 'holding', reenter: true } },
         },
         left: {},
       },
@@ -323,12 +323,12 @@ export const instanceMachine = setup({
       initial: 'choosing',
       on: {
         'worker.failed': failing,
-        'sync.seen': { actions: 'observe' },
-        'lease.buried': { target: 'reversing', reenter: true, actions: 'forgetSync' },
+        'sync.observed': { actions: 'observe' },
+        'lease.evicted': { target: 'reversing', reenter: true, actions: 'clearSync' },
       },
       states: {
         choosing: {
-          always: [{ guard: 'isMoved', target: 'adapting' }, { target: 'moving' }],
+          always: [{ guard: 'isMetadataMoved', target: 'adapting' }, { target: 'moving' }],
         },
         moving: {
           invoke: {
@@ -343,18 +343,18 @@ export const instanceMachine = setup({
           invoke: syncFollower,
           always: [
             {
-              guard: 'isSyncAdaptedByConverging',
+              guard: 'isDestinationPreparedByConverging',
               target: '#instance.syncing',
               actions: ['endReversal', 'beginConvergence'],
             },
-            { guard: 'isSyncAdapted', target: '#instance.syncing', actions: 'endReversal' },
+            { guard: 'isDestinationPrepared', target: '#instance.syncing', actions: 'endReversal' },
           ],
         },
       },
     },
     failed: {
       tags: 'FAILED',
-      entry: 'forgetSync',
+      entry: 'clearSync',
       initial: 'choosing',
       states: {
         choosing: { always: [{ guard: 'isAbortable', target: 'watching' }, { target: 'resting' }] },
@@ -365,7 +365,7 @@ export const instanceMachine = setup({
             commitDeadline,
             undo,
           ],
-          on: { 'sync.seen': { actions: 'observe' }, 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
+          on: { 'sync.observed': { actions: 'observe' }, 'sync.abort': { guard: 'isAbortable', actions: assign({}) } },
           always: {
             guard: 'isSyncAborted',
             target: '#instance.syncing',
@@ -384,7 +384,7 @@ export const instanceMachine = setup({
       on: {
         // This failure replaces an earlier one, which the other process has to handle.
         'worker.failed': { guard: 'isTakenOver', target: '.resting', actions: 'rememberFailure' },
-        'lease.buried': '.holding',
+        'lease.evicted': '.holding',
         'sync.resume': [
           {
             guard: 'isReversing',

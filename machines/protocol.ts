@@ -20,7 +20,7 @@ export type WorkerReport =
   | { type: 'copy.completed' }
   | { type: 'copy.drained' }
   | { type: 'events.drained' }
-  | { type: 'verification.hashed' }
+  | { type: 'verification.initiallyVerified' }
   | { type: 'verification.restarted' }
   /** All events up to the commit timestamp are applied. */
   | { type: 'events.reached' }
@@ -29,9 +29,9 @@ export type WorkerReport =
    * This instance was evicted (its lease is marked `buried`): the lease expired, and the other instances have taken
    * over its work. It continues in a new lease term.
    */
-  | { type: 'lease.buried' }
+  | { type: 'lease.evicted' }
   /** The stored state of the sync as a whole was read. */
-  | { type: 'sync.seen'; sync: SyncView }
+  | { type: 'sync.observed'; sync: SyncView }
 
 /**
  * Reports about the replication that the collection copy and event application share. Both workers receive each report.
@@ -47,7 +47,7 @@ export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; c
 export type ElectionEvent =
   | {
       /** The stored claim of the coordinator role was read. */
-      type: 'office.seen'
+      type: 'coordinator.observed'
       /** mongosyncID of the current or last coordinator; null before the first. */
       holder: string | null
       /** This instance holds the role in its current lease term. */

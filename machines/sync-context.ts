@@ -118,7 +118,7 @@ export type CoordinatorReport =
    */
   | { type: 'convergence.planned'; startTime: string }
   | { type: 'commit.gathered' }
-  | { type: 'commit.pointTaken'; commitPoint: string }
+  | { type: 'commit.timestampTaken'; commitPoint: string }
   | { type: 'commit.applied' }
   | { type: 'commit.prepared' }
   | { type: 'commit.verified' }
@@ -133,11 +133,11 @@ export type CoordinatorReport =
    */
   | { type: 'commit.renewed' }
   | { type: 'commit.failed'; failure: Failure }
-  | { type: 'reversal.begun' }
+  | { type: 'reversal.started' }
   /** `converges`: an oplog no longer contains all changes since the commit. An earlier release does not send it. */
-  | { type: 'reversal.adapted'; converges?: boolean }
-  | { type: 'reversal.noted' }
-  | { type: 'verification.hashed' }
+  | { type: 'reversal.prepared'; converges?: boolean }
+  | { type: 'reversal.announced' }
+  | { type: 'verification.initiallyVerified' }
   | { type: 'verification.restarted' }
   | { type: 'lateWrites.found'; lateWrites: LateWrites }
   /** Sent when `mayBeOpen` is true and the coordinator finds that users can write on the destination. */

@@ -10,7 +10,7 @@ export type SyncStep =
   | 'initialise'
   | 'replan'
   | 'gather'
-  | 'takePoint'
+  | 'takeCommitTimestamp'
   | 'applyAll'
   | 'prepare'
   | 'verify'
@@ -18,7 +18,7 @@ export type SyncStep =
   | 'open'
   | 'convert'
   | 'undo'
-  | 'adapt'
+  | 'prepareDestination'
 
 /**
  * One sync as a whole, shared by all instances. Its snapshot is stored on the destination. Each event is one
@@ -120,11 +120,11 @@ export const syncMachine = setup({
       event.term === context.term &&
       event.convergences === context.convergences,
     /** An oplog no longer contains all changes since the commit. */
-    isAdaptedByConverging: ({ context, event }) =>
-      event.type === 'reversal.adapted' && event.term === context.term && event.converges === true,
+    isPreparedByConverging: ({ context, event }) =>
+      event.type === 'reversal.prepared' && event.term === context.term && event.converges === true,
     /** A comparison that began before the last convergence was requested does not count. */
-    isHashed: ({ context, event }) =>
-      event.type === 'verification.hashed' &&
+    isInitiallyVerified: ({ context, event }) =>
+      event.type === 'verification.initiallyVerified' &&
       event.term === context.term &&
       (event.convergences ?? context.convergences) === context.convergences,
   },
@@ -141,7 +141,9 @@ export const syncMachine = setup({
       failure: null,
       mayBeOpen: false,
     })),
-    takePoint: assign(({ event }) => (event.type === 'commit.pointTaken' ? { commitPoint: event.commitPoint } : {})),
+    takeCommitTimestamp: assign(({ event }) =>
+      event.type === 'commit.timestampTaken' ? { commitPoint: event.commitPoint } : {},
+    ),
     decide: assign(({ event }) =>
       event.type === 'commit.decided' ? { quietUntil: event.quietUntil, lateWrites: null, writesHeld: false } : {},
     ),
@@ -156,8 +158,8 @@ export const syncMachine = setup({
     clearFailure: assign({ failure: null, mayBeOpen: false }),
     beginConvergence: assign(({ context, event }) => {
       const requested = event.type === 'convergence.requested' ? event : null
-      const begun = { convergences: context.convergences + 1, scope: requested?.scope ?? 'all', hashed: false }
-      return { ...begun, ...filtersOf(requested, null) }
+      const started = { convergences: context.convergences + 1, scope: requested?.scope ?? 'all', hashed: false }
+      return { ...started, ...filtersOf(requested, null) }
     }),
     /** Another convergence is still to be planned, so both are planned together. */
     extendConvergence: assign(({ context, event }) =>
@@ -180,7 +182,7 @@ export const syncMachine = setup({
   initial: 'initialising',
   on: {
     'coordinator.elected': { guard: 'isNewTerm', actions: 'takeTerm' },
-    'verification.hashed': { guard: 'isHashed', actions: assign({ hashed: true }) },
+    'verification.initiallyVerified': { guard: 'isInitiallyVerified', actions: assign({ hashed: true }) },
     'verification.restarted': { guard: 'isOfThisTerm', actions: assign({ hashed: false }) },
   },
   states: {
@@ -205,7 +207,7 @@ export const syncMachine = setup({
         'convergence.planned': { guard: 'isPlanned', target: 'replicating', actions: 'takeStartTime' },
         'convergence.requested': { guard: 'isNewFilter', actions: 'extendConvergence' },
         // Nothing is verified in this state.
-        'verification.hashed': {},
+        'verification.initiallyVerified': {},
       },
     },
     committing: {
@@ -214,7 +216,7 @@ export const syncMachine = setup({
         'commit.aborted': { guard: 'isThisCommit', target: 'undoing', actions: 'abort' },
         'commit.renewed': { guard: 'isOfThisAttempt', target: 'restoring' },
         'commit.failed': { guard: 'isOfThisAttempt', target: 'failed', actions: 'fail' },
-        'reversal.noted': { guard: 'isOfThisTerm', actions: assign({ writesHeld: true }) },
+        'reversal.announced': { guard: 'isOfThisTerm', actions: assign({ writesHeld: true }) },
       },
       states: {
         gathering: {
@@ -229,8 +231,10 @@ export const syncMachine = setup({
         },
         takingPoint: {
           tags: 'applicable',
-          meta: { step: 'takePoint' },
-          on: { 'commit.pointTaken': { guard: 'isOfThisAttempt', target: 'applying', actions: 'takePoint' } },
+          meta: { step: 'takeCommitTimestamp' },
+          on: {
+            'commit.timestampTaken': { guard: 'isOfThisAttempt', target: 'applying', actions: 'takeCommitTimestamp' },
+          },
         },
         applying: {
           tags: 'applicable',
@@ -303,17 +307,17 @@ export const syncMachine = setup({
     },
     committed: {
       tags: ['decided', 'canWrite'],
-      on: { 'reversal.begun': { guard: 'isOfThisTerm', target: 'reversing' } },
+      on: { 'reversal.started': { guard: 'isOfThisTerm', target: 'reversing' } },
     },
     reversing: {
       initial: 'moving',
       states: {
         moving: { tags: ['decided', 'canWrite'] },
         adapting: {
-          meta: { step: 'adapt' },
+          meta: { step: 'prepareDestination' },
           on: {
-            'reversal.adapted': [
-              { guard: 'isAdaptedByConverging', target: '#sync.replanning', actions: 'beginConvergence' },
+            'reversal.prepared': [
+              { guard: 'isPreparedByConverging', target: '#sync.replanning', actions: 'beginConvergence' },
               { guard: 'isOfThisTerm', target: '#sync.replicating' },
             ],
           },

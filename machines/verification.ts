@@ -6,7 +6,7 @@ import { placeholder } from './protocol.ts'
 export interface VerificationContext {
   enabled: boolean
   /** The last report to the instance was that everything has been compared once. */
-  hashed: boolean
+  initiallyVerified: boolean
   /** The verifier that runs here has compared everything once. */
   scanned: boolean
   /** The error that ended the verification; null before. */
@@ -20,11 +20,11 @@ export type VerificationEvent =
   | { type: 'role.over' }
   /** `failure` is null when the observation was only told to stop. */
   | { type: 'role.failed'; failure: Failure | null }
-  /** Another instance coordinates. `hashed`: its verification has compared everything once. */
-  | { type: 'role.seen'; hashed: boolean }
+  /** Another instance coordinates. `initiallyVerified`: its verification has compared everything once. */
+  | { type: 'role.observed'; initiallyVerified: boolean }
   | { type: 'scan.completed' }
-  | { type: 'verdict.asked' }
-  | { type: 'verdict.answered' }
+  | { type: 'verdict.requested' }
+  | { type: 'verdict.ended' }
   | { type: 'verification.stop' }
 
 const stopWithError = { target: '#verification.leading.stopping', actions: 'rememberError' } as const
@@ -35,12 +35,13 @@ const stopWithError = { target: '#verification.leading.stopping', actions: 'reme
  * disabled      Verification is switched off.
  * waiting       Another instance coordinates, or the lease is lost: only the coordinator's progress is reported.
  * leading       This instance verifies, as long as this state lasts.
- *   succeeding    The machine waits until an earlier run of the verification in this process has ended.
+ *   awaitingEarlierRun
+ *                 The machine waits until an earlier run of the verification in this process has ended.
  *   awaitingCopy  The machine waits until every document has been copied once.
  *   verifying     The change streams of both clusters are followed, and changed documents are compared.
  *     scanning      Every collection is compared once, range by range.
  *     following     Only changed documents are compared.
- *     settling      A commit asked for a verdict. The source is quiet, and each difference is either resolved or
+ *     resolving     A commit asked for a verdict. The source is quiet, and each difference is either resolved or
  *                   confirmed.
  *   restarting    The verifier missed changes that an oplog no longer holds: its results are removed.
  *   stopping      Work under way ends, and its results are stored.
@@ -59,19 +60,21 @@ export const verificationMachine = setup({
     role: fromCallback<VerificationEvent>(placeholder('role')),
     /** Reserves the verification for this run until the state is left. */
     run: fromCallback<VerificationEvent>(placeholder('run')),
-    succeed: fromPromise<void>(placeholder('succeed')),
+    awaitEarlierRun: fromPromise<void>(placeholder('awaitEarlierRun')),
     awaitCopy: fromPromise<void>(placeholder('awaitCopy')),
     /** Runs the verifier until it is told to stop. Rejects on a failure. */
     verify: fromPromise<void>(placeholder('verify')),
-    forget: fromPromise<void>(placeholder('forget')),
+    discardResults: fromPromise<void>(placeholder('discardResults')),
     /** Stops all work. Resolves when the work has ended: with the failure to report, or with null. */
     close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
   },
   guards: {
     isEnabled: ({ context }) => context.enabled,
     isScanned: ({ context }) => context.scanned,
-    isNews: ({ context, event }) => event.type === 'role.seen' && event.hashed !== context.hashed,
-    isNewlyHashed: ({ context, event }) => event.type === 'role.seen' && event.hashed && !context.hashed,
+    isNews: ({ context, event }) =>
+      event.type === 'role.observed' && event.initiallyVerified !== context.initiallyVerified,
+    isNewlyVerified: ({ context, event }) =>
+      event.type === 'role.observed' && event.initiallyVerified && !context.initiallyVerified,
     /**
      * The verifier has missed changes. If event application has missed them too, it reports that failure itself.
      */
@@ -84,10 +87,10 @@ export const verificationMachine = setup({
   },
   actions: {
     /** Stores for all instances that everything has been compared once, or has to be compared again. */
-    publishHashed: placeholder('publishHashed'),
+    publishInitiallyVerified: placeholder('publishInitiallyVerified'),
     publishRestarted: placeholder('publishRestarted'),
     rememberError: assign({ error: firstError }),
-    reportHashed: sendParent({ type: 'verification.hashed' }),
+    reportInitiallyVerified: sendParent({ type: 'verification.initiallyVerified' }),
     reportRestarted: sendParent({ type: 'verification.restarted' }),
     reportFailed: sendParent(failureReport),
     reportRoleFailed: sendParent(({ event }) => ({
@@ -97,7 +100,7 @@ export const verificationMachine = setup({
   },
 }).createMachine({
   id: 'verification',
-  context: ({ input }) => ({ enabled: input.enabled, hashed: false, scanned: false, error: null }),
+  context: ({ input }) => ({ enabled: input.enabled, initiallyVerified: false, scanned: false, error: null }),
   initial: 'choosing',
   states: {
     choosing: { always: [{ guard: 'isEnabled', target: 'waiting' }, { target: 'disabled' }] },
@@ -111,18 +114,20 @@ export const verificationMachine = setup({
           { guard: 'hasRoleFailed', target: 'failed', actions: 'reportRoleFailed' },
           { target: 'stopped' },
         ],
-        'role.seen': [
-          { guard: 'isNewlyHashed', actions: [assign({ hashed: true }), 'reportHashed'] },
-          { guard: 'isNews', actions: [assign({ hashed: false }), 'reportRestarted'] },
+        'role.observed': [
+          { guard: 'isNewlyVerified', actions: [assign({ initiallyVerified: true }), 'reportInitiallyVerified'] },
+          { guard: 'isNews', actions: [assign({ initiallyVerified: false }), 'reportRestarted'] },
         ],
       },
     },
     leading: {
-      initial: 'succeeding',
+      initial: 'awaitingEarlierRun',
       invoke: { id: 'run', src: 'run' },
       on: { 'verification.stop': '.stopping' },
       states: {
-        succeeding: { invoke: { id: 'succeed', src: 'succeed', onDone: 'awaitingCopy', onError: stopWithError } },
+        awaitingEarlierRun: {
+          invoke: { id: 'awaitEarlierRun', src: 'awaitEarlierRun', onDone: 'awaitingCopy', onError: stopWithError },
+        },
         awaitingCopy: { invoke: { id: 'awaitCopy', src: 'awaitCopy', onDone: 'verifying', onError: stopWithError } },
         verifying: {
           initial: 'scanning',
@@ -134,17 +139,23 @@ export const verificationMachine = setup({
             onError: [{ guard: 'isOplogLost', target: 'restarting' }, stopWithError],
           },
           on: {
-            'scan.completed': { actions: [assign({ scanned: true, hashed: true }), 'publishHashed', 'reportHashed'] },
+            'scan.completed': {
+              actions: [
+                assign({ scanned: true, initiallyVerified: true }),
+                'publishInitiallyVerified',
+                'reportInitiallyVerified',
+              ],
+            },
           },
           states: {
-            scanning: { always: { guard: 'isScanned', target: 'following' }, on: { 'verdict.asked': 'settling' } },
-            following: { on: { 'verdict.asked': 'settling' } },
-            settling: { on: { 'verdict.answered': 'scanning' } },
+            scanning: { always: { guard: 'isScanned', target: 'following' }, on: { 'verdict.requested': 'resolving' } },
+            following: { on: { 'verdict.requested': 'resolving' } },
+            resolving: { on: { 'verdict.ended': 'scanning' } },
           },
         },
         restarting: {
-          entry: [assign({ hashed: false }), 'publishRestarted', 'reportRestarted'],
-          invoke: { id: 'forget', src: 'forget', onDone: 'verifying', onError: stopWithError },
+          entry: [assign({ initiallyVerified: false }), 'publishRestarted', 'reportRestarted'],
+          invoke: { id: 'discardResults', src: 'discardResults', onDone: 'verifying', onError: stopWithError },
         },
         stopping: {
           invoke: closing('#verification.stopped', '#verification.failed'),

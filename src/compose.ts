@@ -78,7 +78,7 @@ class ClusterConnection implements Connection {
   #instance: SyncInstance | null = null
   #failure: unknown = null
   /** What the instance is waiting for before it accepts commands. */
-  #waitingFor = ''
+  #waitingFor = 'tandem has just started and connects to both clusters; try again'
   /** The last error of a cluster that does not answer. */
   #waitingError: unknown
   readonly #reporting: Disposable[] = []
@@ -140,7 +140,7 @@ class ClusterConnection implements Connection {
       const known = isRefusalName(error) && error !== 'InternalError'
       throw new RefusedError(known ? error : 'WrongState', errorDescription, { cause: this.#failure })
     }
-    throw new RefusedError('ClusterUnreachable', `connecting: ${this.#waitingFor}`, { cause: this.#waitingError })
+    throw new RefusedError('ClusterUnreachable', this.#waitingFor, { cause: this.#waitingError })
   }
 
   async #boot(perform: SyncInstanceParts['perform']): Promise<void> {
@@ -213,7 +213,7 @@ class ClusterConnection implements Connection {
 
   /** Waits for the cluster without a limit, because an instance may start before its clusters. */
   async #connect(name: ClusterName): Promise<ClusterFacts> {
-    this.#waitingFor = `${name} does not answer yet`
+    this.#waitingFor = `tandem waits for the first answer of ${name}; try again`
     for (;;) {
       if (this.#stop.signal.aborted) throw new StoppedError()
       try {

@@ -66,9 +66,9 @@ export class FailedTokens {
       this.#failures.delete(other)
     }
     if (this.#failures.size >= addressesMax && network !== others) return this.#failuresOf(others, now)
-    const begun = { since: now, count: 0 }
-    this.#failures.set(network, begun)
-    return begun
+    const first = { since: now, count: 0 }
+    this.#failures.set(network, first)
+    return first
   }
 }
 

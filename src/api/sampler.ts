@@ -52,7 +52,7 @@ export class Sampler {
       return () => {}
     }
     this.#listeners.add(listener)
-    this.#forget(Date.now())
+    this.#prune(Date.now())
     listener.send(encoded('history', { points: this.#history }))
     if (this.#running && this.#latest) listener.send(this.#latest)
     this.#run()
@@ -136,10 +136,10 @@ export class Sampler {
     if (instances.length === 0) return
     const { estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds } = totals
     this.#history.push([at, estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds])
-    this.#forget(at)
+    this.#prune(at)
   }
 
-  #forget(now: number): void {
+  #prune(now: number): void {
     const first = this.#history.findIndex(([at]) => at >= now - this.#keptMS)
     this.#history.splice(0, first === -1 ? this.#history.length : first)
   }

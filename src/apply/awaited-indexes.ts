@@ -1,16 +1,16 @@
 import type { Coordination } from '../coordination/coordination.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
-import type { SharedCatalogue } from './shared-catalogue.ts'
+import type { SharedCatalog } from './shared-catalog.ts'
 
 export interface AwaitedIndexesParts {
-  shared: SharedCatalogue
+  shared: SharedCatalog
   definitions: DefinitionReconciler
   metadata: Metadata
   coordination: Coordination
@@ -23,7 +23,7 @@ export interface AwaitedIndexesParts {
 
 /** Collections whose indexes are built in parallel. One command builds all indexes of a collection in one scan. */
 const buildsAtOnce = 4
-/** Interval between reads of the catalogue by a coordinator that owns no partition. */
+/** Interval between reads of the catalog by a coordinator that owns no partition. */
 const reloadMS = 3_000
 
 /**
@@ -64,9 +64,9 @@ export class AwaitedIndexes {
 
   async #build(ended: AbortSignal): Promise<void> {
     const { shared, coordination, store, exclusively } = this.#parts
-    if (!coordination.leading || !shared.catalogue.entries().some((entry) => entry.awaitsIndexes)) return
+    if (!coordination.leading || !shared.catalog.entries().some((entry) => entry.awaitsIndexes)) return
     await this.#reload()
-    const due = (): CatalogueEntry[] => shared.catalogue.entries().filter((entry) => this.#isDue(entry))
+    const due = (): CatalogEntry[] => shared.catalog.entries().filter((entry) => this.#isDue(entry))
     if (due().length === 0) return
     while (!ended.aborted && coordination.leading && due().length > 0) {
       // A DDL event that waits is followed before the next builds begin.
@@ -75,18 +75,18 @@ export class AwaitedIndexes {
           if (!ended.aborted) await this.#buildOf(entry)
         }),
       )
-      // Also if no other instance is known: one that has just joined may have loaded the catalogue before.
-      await store.catalogueChanged()
+      // Also if no other instance is known: one that has just joined may have loaded the catalog before.
+      await store.catalogChanged()
     }
   }
 
-  async #buildOf(entry: CatalogueEntry): Promise<void> {
+  async #buildOf(entry: CatalogEntry): Promise<void> {
     const { shared, definitions, metadata, context, atStep } = this.#parts
     const began = performance.now()
     atStep('buildIndexes')
     await definitions.buildAwaited(entry)
     await shared.exclusively(async () => {
-      if (shared.catalogue.get(entry.uuid) !== entry) return
+      if (shared.catalog.get(entry.uuid) !== entry) return
       entry.awaitsIndexes = false
       await metadata.collections.save([entry])
     })
@@ -95,8 +95,8 @@ export class AwaitedIndexes {
     context.journal?.('indexes built', { namespace: name, indexes: count, seconds })
   }
 
-  #isDue(entry: CatalogueEntry): boolean {
-    if (this.#parts.shared.catalogue.get(entry.uuid) !== entry) return false
+  #isDue(entry: CatalogEntry): boolean {
+    if (this.#parts.shared.catalog.get(entry.uuid) !== entry) return false
     return entry.awaitsIndexes && entry.state === 'copied' && entry.destinationUUID !== null
   }
 

@@ -1,6 +1,6 @@
 import { identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
-import { type Catalogue, type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
+import { type Catalog, type CatalogEntry, needsOneLane, waitsForCopy } from '../domain/catalog.ts'
 import { namespace } from '../domain/namespace.ts'
 import { eventsPerBatch } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -17,7 +17,7 @@ const tombstonesPerTurn = 2 * eventsPerBatch
 export interface CopyEndsParts {
   source: Cluster
   metadata: Metadata
-  catalogue: Catalogue
+  catalog: Catalog
   documents: ReconcileDependencies
   /** The partitions whose events are applied here. */
   partitions: ReadonlyMap<number, { epoch: number }>
@@ -37,7 +37,7 @@ export class CopyEnds {
    * Resolves with true when any instance may have recorded tombstones during the copy. Other instances may have owned
    * these partitions before.
    */
-  async isRecorded(entry: CatalogueEntry): Promise<boolean> {
+  async isRecorded(entry: CatalogEntry): Promise<boolean> {
     const { metadata, shared } = this.#parts
     return entry.hasTombstones || waitsForCopy(entry) || shared || (await metadata.tombstones.isRecorded(entry.uuid))
   }
@@ -50,7 +50,7 @@ export class CopyEnds {
    * @param from the tombstone at which the last turn ended; null for the first turn
    * @returns the tombstone after which the next turn continues; null when the state is `copied`
    */
-  async reconcile(entry: CatalogueEntry, from: Tombstone | null = null): Promise<Tombstone | null> {
+  async reconcile(entry: CatalogEntry, from: Tombstone | null = null): Promise<Tombstone | null> {
     const { metadata, source, documents, partitions, partitionCount } = this.#parts
     // In the state 'copied', identities are applied and not recorded.
     const asCopied = { ...entry, state: 'copied' as const }
@@ -76,9 +76,9 @@ export class CopyEnds {
   }
 
   /** Sets the state 'copied' for these partitions and stores it. */
-  async mark(entry: CatalogueEntry): Promise<void> {
-    const { catalogue, metadata, partitions, partitionCount, documents } = this.#parts
-    if (catalogue.get(entry.uuid) !== entry) return
+  async mark(entry: CatalogEntry): Promise<void> {
+    const { catalog, metadata, partitions, partitionCount, documents } = this.#parts
+    if (catalog.get(entry.uuid) !== entry) return
     entry.state = 'copied'
     const ended = [...partitions].filter(([partition]) => !entry.endedPartitions.has(partition))
     const epochs = new Map(ended.map(([partition, { epoch }]) => [partition, epoch]))

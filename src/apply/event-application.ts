@@ -3,7 +3,7 @@ import type { ChangeTimes, Touched } from '../coordination/barriers.ts'
 import { unknownKind } from '../definitions/refuse-definitions.ts'
 import { idElementOf } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
-import { type Catalogue, type CatalogueEntry, needsOneLane } from '../domain/catalogue.ts'
+import { type Catalog, type CatalogEntry, needsOneLane } from '../domain/catalog.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
@@ -40,7 +40,7 @@ const goneMax = 10_000
 export interface EventApplicationParts {
   source: Cluster
   metadata: Metadata
-  catalogue: Catalogue
+  catalog: Catalog
   documents: Omit<ReconcileDependencies, 'context'>
   context: RetryContext
   /** The partitions whose events are applied here, each with the epoch of its ownership and its start position. */
@@ -49,7 +49,7 @@ export interface EventApplicationParts {
   partitionCount: number
   /**
    * Makes the destination's definitions equal, or waits until the coordinator has done so. Resolves when later events
-   * may be applied and the catalogue is up to date. Rejects with StoppedError when `stopped` aborts first. `partitions`
+   * may be applied and the catalog is up to date. Rejects with StoppedError when `stopped` aborts first. `partitions`
    * are all partitions that are applied here.
    */
   follow: (touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal) => Promise<void>
@@ -130,7 +130,7 @@ export class EventApplication {
     const starts = [...parts.partitions.values()].map(({ start }) => start)
     this.#start = starts.reduce(earlierPosition)
     this.#saved = this.#start
-    this.#whole = wholeCollections(parts.catalogue)
+    this.#whole = wholeCollections(parts.catalog)
     const signal = AbortSignal.any([parts.context.signal, this.#failed.signal])
     this.#documents = { ...parts.documents, context: { ...parts.context, signal } }
     this.#copyEnds = new CopyEnds({ ...parts, documents: this.#documents })
@@ -247,14 +247,14 @@ export class EventApplication {
    * equal. A convergence may have recorded very many tombstones, so batches of events are routed in between. One
    * collection ends at a time, because several turns in a row would delay events longer.
    */
-  async copyEnded(entry: CatalogueEntry): Promise<void> {
+  async copyEnded(entry: CatalogEntry): Promise<void> {
     if (entry.state === 'copied') return
     if (!(await this.#copyEnds.isRecorded(entry))) return await this.#copyEnds.mark(entry)
     await this.#ending(async () => {
       let after: Tombstone | null = null
       do {
         await this.#exclusively(async () => {
-          const isKnown = this.#parts.catalogue.get(entry.uuid) === entry
+          const isKnown = this.#parts.catalog.get(entry.uuid) === entry
           if (isKnown) await this.#lanes.drain()
           after = isKnown ? await this.#copyEnds.reconcile(entry, after) : null
         })
@@ -289,7 +289,7 @@ export class EventApplication {
       definitions = []
       if (events.length > 0) await this.#applyDefinitions(events)
       if (this.#failure || !lastDefinition) return false
-      if (this.#ownsAll || sameMembers(this.#whole, wholeCollections(this.#parts.catalogue))) return true
+      if (this.#ownsAll || sameMembers(this.#whole, wholeCollections(this.#parts.catalog))) return true
       // The filter changed, so the events after this one must be read again.
       this.#resumeAt = positionOfEvent(lastDefinition)
       return false
@@ -308,7 +308,7 @@ export class EventApplication {
         continue
       }
       if (!event.idElement) continue
-      const entry = this.#parts.catalogue.get(event.uuid) ?? (await this.#lookUp(event))
+      const entry = this.#parts.catalog.get(event.uuid) ?? (await this.#lookUp(event))
       if (!entry) continue
       const lane = needsOneLane(entry)
         ? 0
@@ -347,12 +347,12 @@ export class EventApplication {
   }
 
   /**
-   * Handles an event of a collection that is not in the catalogue. The collection was dropped or was renamed out of the
+   * Handles an event of a collection that is not in the catalog. The collection was dropped or was renamed out of the
    * selection. If the source still has it under a selected name, its earlier events were skipped or do not exist.
    * Either a read of the catalog took place while it was renamed out, and it was renamed back later, or the stream has
    * no create event for it.
    */
-  async #lookUp(event: ChangeEvent): Promise<CatalogueEntry | undefined> {
+  async #lookUp(event: ChangeEvent): Promise<CatalogEntry | undefined> {
     if (this.#gone.has(event.uuid) || !isUserCollection(event.collection)) return undefined
     await this.#lanes.drain()
     if (this.#failure) return undefined
@@ -365,8 +365,8 @@ export class EventApplication {
     return undefined
   }
 
-  async #send(entry: CatalogueEntry, identities: Identities, notBefore: ClusterTime): Promise<void> {
-    if (this.#parts.catalogue.get(entry.uuid) !== entry) return
+  async #send(entry: CatalogEntry, identities: Identities, notBefore: ClusterTime): Promise<void> {
+    if (this.#parts.catalog.get(entry.uuid) !== entry) return
     await reconcileDocuments(this.#documents, entry, identities, notBefore)
   }
 

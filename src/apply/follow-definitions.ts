@@ -12,10 +12,10 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import { AwaitedIndexes } from './awaited-indexes.ts'
 import { ObservedDefinitions } from './observed-definitions.ts'
 import type { OwnedPartitions } from './owned-partitions.ts'
-import type { SharedCatalogue } from './shared-catalogue.ts'
+import type { SharedCatalog } from './shared-catalog.ts'
 
 export interface DefinitionFollowerParts {
-  shared: SharedCatalogue
+  shared: SharedCatalog
   definitions: DefinitionReconciler
   metadata: Metadata
   coordination: Coordination
@@ -51,7 +51,7 @@ export class DefinitionFollower {
   /** The namespaces of collections that were being resharded on the source at the last poll. */
   resharding: readonly string[] = []
   #polledAt = 0
-  /** The number of stored changes of the catalogue at this instance's last reload. */
+  /** The number of stored changes of the catalog at this instance's last reload. */
   #loadedChanges = -1
   #polling: Promise<void> | null = null
   #pollFailure: unknown = null
@@ -91,7 +91,7 @@ export class DefinitionFollower {
   async follow(touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal): Promise<void> {
     const { first: time, last } = times
     const { coordination, barriers, partitionCount, shared } = this.#parts
-    const isKnown = (uuid: string): boolean => shared.catalogue.get(uuid) !== undefined
+    const isKnown = (uuid: string): boolean => shared.catalog.get(uuid) !== undefined
     if (this.#reachedBarrier !== time && this.#observed.hasAll(touched, last, isKnown)) return
     const began = performance.now()
     const { journal } = this.#parts.context
@@ -100,7 +100,7 @@ export class DefinitionFollower {
     if (partitions.length === partitionCount && coordination.ownsAll && coordination.leading) {
       await this.#takeOver()
       for (const observed of await this.#reconcile(touched, stopped)) this.#observed.add(observed)
-      if (this.#reachedBarrier === time) await barriers.settle(time, touched)
+      if (this.#reachedBarrier === time) await barriers.markDone(time, touched)
       journal?.('definitions followed', { databases, seconds: secondsSince(began) })
       return
     }
@@ -121,7 +121,7 @@ export class DefinitionFollower {
       this.#waits = false
     }
     await shared.reload()
-    // This must follow the reload: if a collection is not in the reloaded catalogue, it was gone when the coordinator
+    // This must follow the reload: if a collection is not in the reloaded catalog, it was gone when the coordinator
     // read the source.
     for (const one of observed) this.#observed.add(one)
     journal?.('barrier passed', { clusterTime, seconds: secondsSince(began) })
@@ -147,7 +147,7 @@ export class DefinitionFollower {
       }
     }
     await this.#gate(() => shared.exclusively(reconcile))
-    if (coordination.members.length > 1) await store.catalogueChanged()
+    if (coordination.members.length > 1) await store.catalogChanged()
     return observed
   }
 
@@ -189,7 +189,7 @@ export class DefinitionFollower {
         seconds: secondsSince(began),
       })
       coordination.notify()
-      await barriers.forget(all.map(timeOf).reduce(earlierOf))
+      await barriers.removePassed(all.map(timeOf).reduce(earlierOf))
     }
   }
 
@@ -206,7 +206,7 @@ export class DefinitionFollower {
 
   /**
    * The coordinator polls the source for silent DDL, if it is sharded or older than 6.0. The other instances poll the
-   * catalogue for its changes.
+   * catalog for its changes.
    */
   async #pollSilent(ended: AbortSignal): Promise<void> {
     const now = performance.now()
@@ -226,7 +226,7 @@ export class DefinitionFollower {
       if (clones.size > 0) await this.#parts.converge(clones, ended)
     } else {
       this.resharding = (await retry(what, context, () => definitions.silentlyResharded())).resharding
-      const changes = await store.catalogueChanges()
+      const changes = await store.catalogChanges()
       if (changes !== this.#loadedChanges) await shared.reload()
       this.#loadedChanges = changes
     }
@@ -253,7 +253,7 @@ export class DefinitionFollower {
     }
   }
 
-  /** Runs once per coordinator term: a predecessor may have crashed after a rename, before it stored the catalogue. */
+  /** Runs once per coordinator term: a predecessor may have crashed after a rename, before it stored the catalog. */
   async #takeOver(): Promise<void> {
     const { shared, coordination, barriers } = this.#parts
     const { coordinatorEpoch: term } = coordination

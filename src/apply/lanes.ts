@@ -1,12 +1,12 @@
 import { fold, identityKey } from '../documents/identity.ts'
 import type { Identities } from '../documents/reconcile-documents.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { Watermark } from '../domain/watermark.ts'
 
 /** Sends one lane's identities of one collection. Resolves when they are majority-committed on the destination. */
-export type Send = (entry: CatalogueEntry, identities: Identities, notBefore: ClusterTime) => Promise<void>
+export type Send = (entry: CatalogEntry, identities: Identities, notBefore: ClusterTime) => Promise<void>
 
 /**
  * A batch is held open this long after its first event, so that events at a slow rate are not sent one document at
@@ -31,7 +31,7 @@ const pendingBytesMax = 48 * 1024 * 1024
 const pendingCountMax = 100_000
 
 interface Lane {
-  open: Map<CatalogueEntry, Identities>
+  open: Map<CatalogEntry, Identities>
   count: number
   bytes: number
   events: number
@@ -94,7 +94,7 @@ export class Lanes<Position> {
     return this.#lanes.length
   }
 
-  put(number: number, entry: CatalogueEntry, event: ChangeEvent, idElement: Buffer, reorder: boolean): void {
+  put(number: number, entry: CatalogEntry, event: ChangeEvent, idElement: Buffer, reorder: boolean): void {
     const lane = this.#lanes[number] as Lane
     let identities = lane.open.get(entry)
     if (!identities) {

@@ -24,7 +24,7 @@ export class ObservedDefinitions {
 
   /**
    * Whether all changes of the touched definitions up to this time have been followed.
-   * @param isKnown whether a collection is in the catalogue; the others had been dropped before the last read, or are
+   * @param isKnown whether a collection is in the catalog; the others had been dropped before the last read, or are
    * not selected
    */
   hasAll(touched: Touched, time: ClusterTime, isKnown: (uuid: string) => boolean): boolean {

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../coordination/coordination.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { duringAny } from '../domain/during-any.ts'
 import { assert, StoppedError } from '../domain/errors.ts'
@@ -15,7 +15,7 @@ export interface OwnedPartitionsParts
   coordination: Coordination
   metadata: Metadata
   context: RetryContext
-  /** Reloads the stored catalogue. Called before events of claimed partitions are applied. */
+  /** Reloads the stored catalog. Called before events of claimed partitions are applied. */
   reload: () => Promise<void>
 }
 
@@ -31,7 +31,7 @@ export class OwnedPartitions {
   readonly #parts: OwnedPartitionsParts
   readonly #stop = new AbortController()
   /** Collections without an open segment on any instance. */
-  readonly #ended = new Set<CatalogueEntry>()
+  readonly #ended = new Set<CatalogEntry>()
   readonly #work: TrackedWork
   #owned: ReadonlyMap<number, OwnedPartition> = new Map()
   #current: EventApplication | null = null
@@ -141,7 +141,7 @@ export class OwnedPartitions {
   }
 
   /** Called when every instance has ended the copy of this collection. */
-  async copyEnded(entry: CatalogueEntry): Promise<void> {
+  async copyEnded(entry: CatalogEntry): Promise<void> {
     this.#ended.add(entry)
     await this.#current?.copyEnded(entry).catch((error) => {
       // The partitions changed at the same time. The next event application handles its own partitions.
@@ -151,10 +151,10 @@ export class OwnedPartitions {
 
   /**
    * Releases the partitions that are assigned to other instances. Returns those that stay, with their stored positions.
-   * The catalogue is reloaded and the positions are read after the copies were claimed (`claimCopies`).
+   * The catalog is reloaded and the positions are read after the copies were claimed (`claimCopies`).
    */
   async #claimed(): Promise<Map<number, OwnedPartition>> {
-    const { coordination, metadata, catalogue } = this.#parts
+    const { coordination, metadata, catalog } = this.#parts
     const claims = [...coordination.held].filter(([partition]) => coordination.staying.has(partition))
     const leaving = [...coordination.held.keys()].filter((partition) => !coordination.staying.has(partition))
     await coordination.release(leaving)
@@ -162,7 +162,7 @@ export class OwnedPartitions {
     await metadata.collections.claimCopies(new Map(claims))
     await this.#parts.reload()
     const positions = await metadata.loadPartitions()
-    for (const entry of catalogue.entries()) {
+    for (const entry of catalog.entries()) {
       if (claims.every(([partition]) => entry.endedPartitions.has(partition))) entry.state = 'copied'
       else if (entry.totalCopied === null) entry.state = 'copying'
     }

@@ -1,14 +1,14 @@
-import { type Catalogue, type CatalogueEntry, needsOneLane } from '../domain/catalogue.ts'
+import { type Catalog, type CatalogEntry, needsOneLane } from '../domain/catalog.ts'
 import type { WholeCollection } from '../mongo/change-stream.ts'
 
 /**
  * Collections that belong to partition 0 as a whole, because of their document order or the collation of their `_id`s.
  */
-export function wholeCollections(catalogue: Catalogue): WholeCollection[] {
-  return catalogue.entries().flatMap((entry) => (needsOneLane(entry) ? [at(entry)] : []))
+export function wholeCollections(catalog: Catalog): WholeCollection[] {
+  return catalog.entries().flatMap((entry) => (needsOneLane(entry) ? [at(entry)] : []))
 }
 
-function at({ uuid, database, sourceName: name }: CatalogueEntry): WholeCollection {
+function at({ uuid, database, sourceName: name }: CatalogEntry): WholeCollection {
   return { uuid, database, name }
 }
 

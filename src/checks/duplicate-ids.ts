@@ -22,16 +22,20 @@ export const checkDuplicateIds: Check = async ({ source, selection }) => {
   if (!source.sharded) return []
   const until = performance.now() + searchMS
   const findings: Finding[] = []
-  const unchecked: string[] = []
+  const notFinished: string[] = []
+  const notAllowed: string[] = []
   for (const distribution of await readDistributions(source)) {
     const { database, collection } = splitNamespace(distribution.name)
     if (!isUserDatabase(database) || isUniqueById(distribution)) continue
     if (!(await selection.selects(database, collection))) continue
     const found = await duplicatesOf(source, database, collection, until - performance.now())
-    if (found === null) unchecked.push(distribution.name)
+    if (found === unfinished) notFinished.push(distribution.name)
+    else if (found === refused) notAllowed.push(distribution.name)
     else if (found) findings.push(duplicated(distribution.name))
   }
-  if (unchecked.length > 0) findings.push(notChecked(unchecked))
+  if (notFinished.length > 0)
+    findings.push(notChecked(`did not finish in ${searchMS / 1_000} seconds for ${listed(notFinished)}`))
+  if (notAllowed.length > 0) findings.push(notChecked(`was refused by the source for ${listed(notAllowed)}`))
   return findings
 }
 
@@ -39,14 +43,18 @@ function isUniqueById({ key }: Distribution): boolean {
   return !isKeyed({ shardKey: key })
 }
 
-/** Null if the search cannot finish in time, this user may not run it, or the cluster does not support it. */
+/** The server refused the search: this user may not run it, or the server does not support it. */
+const refused = Symbol('refused')
+/** The search did not finish in time. */
+const unfinished = Symbol('unfinished')
+
 async function duplicatesOf(
   source: Cluster,
   database: string,
   collection: string,
   leftMS: number,
-): Promise<boolean | null> {
-  if (leftMS < 1) return null
+): Promise<boolean | typeof refused | typeof unfinished> {
+  if (leftMS < 1) return unfinished
   const command = {
     aggregate: collection,
     pipeline: [
@@ -60,12 +68,13 @@ async function duplicatesOf(
     maxTimeMS: Math.ceil(leftMS),
     readConcern: { level: 'majority' },
   }
-  const search = RawCursor.readAll(source, database, command).catch((error) => {
-    if (codeOf(error) === code.maxTimeMSExpired) return null
+  const search = RawCursor.readAll(source, database, command).catch((error): typeof unfinished => {
+    if (codeOf(error) === code.maxTimeMSExpired) return unfinished
     throw error
   })
   const found = await ifAllowed(search)
-  return found && found.length > 0
+  if (found === unfinished) return unfinished
+  return found === null ? refused : found.length > 0
 }
 
 function duplicated(name: string): Finding {
@@ -78,12 +87,15 @@ function duplicated(name: string): Finding {
   }
 }
 
-function notChecked(names: string[]): Finding {
-  const shown = names.slice(0, 5).join(', ') + (names.length > 5 ? ` and ${names.length - 5} more` : '')
+function listed(names: string[]): string {
+  return names.slice(0, 5).join(', ') + (names.length > 5 ? ` and ${names.length - 5} more` : '')
+}
+
+function notChecked(what: string): Finding {
   return {
     severity: 'info',
     name: 'DuplicateIdsNotChecked',
-    message: `the search for duplicate _ids across shards of the source did not finish in ${searchMS / 1_000} seconds for ${shown}; the copy would find them and end in FAILED (DuplicateDocumentId)`,
+    message: `the search for duplicate _ids across shards of the source ${what}; the copy would find them and end in FAILED (DuplicateDocumentId)`,
     remedy: 'none is needed if the application makes _ids unique',
   }
 }

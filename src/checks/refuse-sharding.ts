@@ -1,7 +1,7 @@
 import { refuseUndistributable } from '../definitions/follow-sharding.ts'
 import { type ListedCollection, listIndexes } from '../definitions/listing.ts'
 import { distributionsByUuid } from '../definitions/sharding.ts'
-import { type IndexSpecification, indexName, isCapped, isCollated, traitsOf } from '../domain/definition.ts'
+import { deferredOptionsOf, type IndexSpecification, indexName, isCapped, isCollated } from '../domain/definition.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { askedShardKey, type ShardKey, showShardKey, supportsShardKey } from '../domain/shard-key.ts'
@@ -88,7 +88,7 @@ export async function refuseUnfitEntry(
     throw unfit(`${name} is a capped collection, which cannot be sharded: leave it out of shardingEntries`)
   const indexes = (await listIndexes(source, entry.database, one.uuid)) ?? []
   for (const index of indexes) {
-    const { unique, prepareUnique } = traitsOf(index)
+    const { unique, prepareUnique } = deferredOptionsOf(index)
     if ((unique || prepareUnique) && !isUniqueAcrossShards(index, key)) {
       throw unfit(
         `${name} has the unique index ${indexName(index)}, which does not begin with the shard key ${showShardKey(key)}: its ` +

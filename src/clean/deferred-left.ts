@@ -1,14 +1,14 @@
 import type { ExistingDefinitions } from '../definitions/deferred-options.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import {
   type CollectionDefinition,
   collectionExpiry,
+  deferredOptionsOf,
   hasMaximum,
   type IndexSpecification,
   indexName,
   isCapped,
   sameNumber,
-  traitsOf,
 } from '../domain/definition.ts'
 import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, numberOf, type TypedValue } from '../domain/raw-bson.ts'
@@ -17,7 +17,7 @@ import { fieldNamed, numberOf, type TypedValue } from '../domain/raw-bson.ts'
  * What a sync has deferred on the destination and has not restored: one line for each index and each option, in the order
  * of the namespaces. Collections that were dropped are left out.
  */
-export function deferredLeft(entries: readonly CatalogueEntry[], existing: ExistingDefinitions): string[] {
+export function deferredLeft(entries: readonly CatalogEntry[], existing: ExistingDefinitions): string[] {
   return entries
     .flatMap((entry) => {
       const found = existing.get(entry.destinationUUID ?? '')
@@ -28,7 +28,7 @@ export function deferredLeft(entries: readonly CatalogueEntry[], existing: Exist
     .sort()
 }
 
-function ofCollection({ wanted }: CatalogueEntry, { options, indexes }: CollectionDefinition): string[] {
+function ofCollection({ wanted }: CatalogEntry, { options, indexes }: CollectionDefinition): string[] {
   const existing = new Map(indexes.map((one) => [indexName(one), one]))
   return [
     ...(isCapped(wanted.options) ? ofCapped(wanted.options, options) : []),
@@ -50,7 +50,7 @@ function ofCapped(wanted: CollectionDefinition['options'], options: CollectionDe
 
 function ofIndex(wanted: IndexSpecification, existing: IndexSpecification | undefined): string[] {
   if (!existing) return ['not built']
-  const [want, have] = [traitsOf(wanted), traitsOf(existing)]
+  const [want, have] = [deferredOptionsOf(wanted), deferredOptionsOf(existing)]
   return [
     ...(want.unique && !have.unique ? ['unique'] : []),
     ...(want.prepareUnique && !have.prepareUnique && !have.unique ? ['prepareUnique'] : []),

@@ -45,7 +45,7 @@ export async function send(
     response = await ask(`${url}/api/v1/${path}${search}`, { method, body, access, timeoutMS })
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code ?? 'no connection'
-    const remedy = isDistrust(code)
+    const remedy = isCertificateRejected(code)
       ? 'its certificate is not trusted: give the authority that issued it with --tlsCAFile, and use a host name that is in the certificate'
       : 'is it running there, and is http or https right?'
     if (!changes || isBeforeConnecting(code)) {
@@ -79,7 +79,7 @@ function routeOf(command: ClientRequest['command'], toAll: boolean): [path: stri
 function isBeforeConnecting(code: string): boolean {
   return (
     /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|EADDRNOTAVAIL|EACCES|EPERM)$/.test(code) ||
-    isDistrust(code)
+    isCertificateRejected(code)
   )
 }
 
@@ -88,7 +88,7 @@ function capitalised(text: string): string {
 }
 
 /** True for the error codes of OpenSSL and Node.js for certificates that are untrusted or issued for another host. */
-function isDistrust(code: string): boolean {
+function isCertificateRejected(code: string): boolean {
   return /CERT|SIGNATURE|ISSUER/.test(code)
 }
 

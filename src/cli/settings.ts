@@ -108,11 +108,15 @@ function readFile(command: Command, path: string, options: readonly Option[]): M
   }
   // The YAML parser is loaded only here, because most command lines have no file. Loading it at every start would take
   // a third of the run time of `tandem --version`.
-  const { parseDocument }: typeof import('yaml') = createRequire(import.meta.url)('yaml')
+  const { LineCounter, parseDocument }: typeof import('yaml') = createRequire(import.meta.url)('yaml')
   // Errors must not quote the lines, which may contain passwords.
-  const document = parseDocument(text, { prettyErrors: false })
+  const lineCounter = new LineCounter()
+  const document = parseDocument(text, { prettyErrors: false, lineCounter })
   const [problem] = document.errors
-  if (problem) command.error(`error: ${path}: not valid YAML (${problem.code} at byte ${problem.pos[0]})`)
+  if (problem) {
+    const { line, col } = lineCounter.linePos(problem.pos[0])
+    command.error(`error: ${path}: not valid YAML (${problem.code} at line ${line}, column ${col})`)
+  }
   const content: unknown = document.toJS() ?? {}
   if (typeof content !== 'object' || content === null || Array.isArray(content)) {
     return command.error(`error: ${path}: must hold options by name, such as "loadLevel: 4"`)

@@ -49,8 +49,8 @@ const reportMS = { interactive: 500, logged: 30_000 }
  * command waits for it.
  */
 export async function runWait(request: WaitRequest, output: WaitOutput): Promise<number> {
-  const begun = performance.now()
-  const elapsed = (): number => (performance.now() - begun) / 1_000
+  const startedAt = performance.now()
+  const elapsed = (): number => (performance.now() - startedAt) / 1_000
   let reportedAt = Number.NEGATIVE_INFINITY
   for (;;) {
     const sample = await takeSample(request)

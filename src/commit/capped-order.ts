@@ -1,7 +1,7 @@
 import { idElementOf } from '../documents/identity.ts'
 import { openNatural } from '../documents/read-documents.ts'
 import { type DocumentWriter, targetOf } from '../documents/write-identities.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { isCapped } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
@@ -23,7 +23,7 @@ export async function restoreCappedOrder(
   source: Cluster,
   destination: Cluster,
   writer: DocumentWriter,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   stopped: AbortSignal,
 ): Promise<number> {
   if (!isCapped(entry.wanted.options)) return 0

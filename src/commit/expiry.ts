@@ -1,7 +1,7 @@
 import { idElementOf, idOf } from '../documents/identity.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
-import { type CollectionDefinition, collectionExpiry, traitsOf } from '../domain/definition.ts'
+import { type CollectionDefinition, collectionExpiry, deferredOptionsOf } from '../domain/definition.ts'
 import { embedded, fieldNamed, numberOf, type RawFields, readFields, type TypedValue } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
@@ -20,7 +20,8 @@ const earliestMS = -8.64e15
 /** True if documents of the collection can expire. */
 export function expiresDocuments({ options, indexes }: CollectionDefinition): boolean {
   return (
-    collectionExpiry(options) !== undefined || indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)
+    collectionExpiry(options) !== undefined ||
+    indexes.some((index) => deferredOptionsOf(index).expireAfterSeconds !== undefined)
   )
 }
 
@@ -39,7 +40,7 @@ export function expiresDocuments({ options, indexes }: CollectionDefinition): bo
  */
 export async function notExpired(
   destination: Cluster,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   idElements: readonly Buffer[],
   by: ClusterTime,
 ): Promise<Buffer[]> {
@@ -70,7 +71,7 @@ function expiryConditions({ options, indexes }: CollectionDefinition, nowMS: num
   const seconds = collectionExpiry(options)
   if (seconds) conditions.push({ _id: { $lte: cutoff(seconds, nowMS) } })
   for (const index of indexes) {
-    const { expireAfterSeconds } = traitsOf(index)
+    const { expireAfterSeconds } = deferredOptionsOf(index)
     const field = keyField(index)
     if (!expireAfterSeconds || field === undefined) continue
     // The server evaluates the filter with the index's collation, and this query uses the collection's. Without the

@@ -7,7 +7,7 @@ import { droppedByAnother, findMissing } from '../definitions/missing-collection
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { copyZones } from '../definitions/zones.ts'
 import type { DocumentWriter } from '../documents/write-identities.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { isCapped } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
@@ -23,7 +23,7 @@ export interface CommitParts {
   source: Cluster
   destination: Cluster
   selection: Selection
-  catalogue: Catalogue
+  catalog: Catalog
   definitions: DefinitionReconciler
   destinationDefinitions: DestinationDefinitions
   deferredOptions: DeferredOptions
@@ -37,12 +37,12 @@ export interface CommitParts {
   atStep: (step: string) => void
 }
 
-/** The databases whose definitions must be read: the selected databases of the source, and those in the catalogue. */
-export async function databasesOf({ source, selection, catalogue, context }: CommitParts): Promise<Set<string>> {
+/** The databases whose definitions must be read: the selected databases of the source, and those in the catalog. */
+export async function databasesOf({ source, selection, catalog, context }: CommitParts): Promise<Set<string>> {
   const databases = await retry('listing databases', context, async () =>
     selection.databases(await listDatabases(source)),
   )
-  return new Set([...databases, ...catalogue.databases()])
+  return new Set([...databases, ...catalog.databases()])
 }
 
 /** Collections processed in parallel by steps that run several commands for each. */
@@ -57,8 +57,8 @@ const databasesAtOnce = 4
  * @param read the catalogs of both clusters if they were just read
  */
 export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): Promise<void> {
-  const { source, destination, catalogue, deferredOptions } = parts
-  parts.atStep('audit')
+  const { source, destination, catalog, deferredOptions } = parts
+  parts.atStep('compareDefinitions')
   const found = await reconcileDiffering(parts, read)
   const [refused] = parts.destinationDefinitions.indexes.refused.values()
   if (refused) {
@@ -67,7 +67,7 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
       `preparing the commit: the destination cannot build ${refused}. Fix the cause and send resume. ${notLost.progress}`,
     )
   }
-  const entries = catalogue.entries()
+  const entries = catalog.entries()
   const existing = found ?? (await deferredOptions.read(entries))
   await refuseMissing(parts, existing)
   parts.atStep('capped')
@@ -87,11 +87,11 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */
 async function reconcileDiffering(parts: CommitParts, read?: BothCatalogs): Promise<ExistingDefinitions | null> {
-  const { source, destination, selection, catalogue, definitions, destinationDefinitions, context } = parts
+  const { source, destination, selection, catalog, definitions, destinationDefinitions, context } = parts
   const { databases, existing } = await retry('comparing definitions', context, () =>
     findDiffering(
       {
-        ...{ source, destination, selection, catalogue },
+        ...{ source, destination, selection, catalog },
         isFollowed: (...definition) => destinationDefinitions.indexes.isFollowed(...definition),
         included: destinationDefinitions.indexes.included,
         moved: (placements) => definitions.moved(placements),
@@ -108,7 +108,7 @@ async function reconcileDiffering(parts: CommitParts, read?: BothCatalogs): Prom
 
 /** Throws FatalError DestinationConflict when somebody has dropped a collection on the destination. */
 async function refuseMissing(parts: CommitParts, existing: ExistingDefinitions): Promise<void> {
-  const unseen = parts.catalogue.entries().filter(({ destinationUUID: uuid }) => uuid && !existing.has(uuid))
+  const unseen = parts.catalog.entries().filter(({ destinationUUID: uuid }) => uuid && !existing.has(uuid))
   if (unseen.length === 0) return
   const what = 'looking for dropped collections'
   const [missing] = await retry(what, parts.context, () => findMissing(parts, unseen))
@@ -117,9 +117,9 @@ async function refuseMissing(parts: CommitParts, existing: ExistingDefinitions):
 
 function withMissingIndexes(
   { destinationDefinitions }: CommitParts,
-  entries: CatalogueEntry[],
+  entries: CatalogEntry[],
   existing: ExistingDefinitions,
-): CatalogueEntry[] {
+): CatalogEntry[] {
   return entries.filter(({ destinationUUID, wanted }) => {
     const indexes = existing.get(destinationUUID ?? '')?.indexes
     return indexes && destinationDefinitions.indexes.missingIndexes(indexes, wanted.indexes).length > 0
@@ -128,8 +128,8 @@ function withMissingIndexes(
 
 async function each(
   { context }: CommitParts,
-  entries: CatalogueEntry[],
-  work: (entry: CatalogueEntry) => Promise<unknown>,
+  entries: CatalogEntry[],
+  work: (entry: CatalogEntry) => Promise<unknown>,
 ): Promise<void> {
   await inParallel(atOnce, entries, async (entry) => {
     await retry(`commit of ${namespace(entry.database, entry.name)}`, context, () => work(entry))
@@ -140,22 +140,22 @@ async function each(
  * Lets documents expire on the destination again. It is the last change there before the commit is decided. Changes
  * only collections whose documents expire. Repeatable.
  */
-export async function restoreExpiry({ atStep, deferredOptions, catalogue }: CommitParts): Promise<void> {
+export async function restoreExpiry({ atStep, deferredOptions, catalog }: CommitParts): Promise<void> {
   atStep('restoreExpiry')
-  await deferredOptions.restoreExpiry(catalogue.entries())
+  await deferredOptions.restoreExpiry(catalog.entries())
 }
 
 /** Stops documents from expiring on the destination before a verdict that follows restoreExpiry. Repeatable. */
-export async function deferExpiry({ deferredOptions, catalogue }: CommitParts): Promise<void> {
-  await deferredOptions.deferExpiry(catalogue.entries())
+export async function deferExpiry({ deferredOptions, catalog }: CommitParts): Promise<void> {
+  await deferredOptions.deferExpiry(catalog.entries())
 }
 
 /**
  * Defers all options again. A commit that failed or crashed before `canWrite` starts again with event application,
  * because the source may have been written in the meantime. Constraints that it had restored would reject documents.
  */
-export async function deferAgain({ deferredOptions, catalogue }: CommitParts): Promise<void> {
-  await deferredOptions.deferAll(catalogue.entries())
+export async function deferAgain({ deferredOptions, catalog }: CommitParts): Promise<void> {
+  await deferredOptions.deferAll(catalog.entries())
 }
 
 /**
@@ -163,9 +163,9 @@ export async function deferAgain({ deferredOptions, catalogue }: CommitParts): P
  * and restores the balancer's setting. Every step is repeatable.
  */
 export async function finishIndexes(parts: CommitParts): Promise<void> {
-  const { deferredOptions, catalogue, destinationDefinitions } = parts
+  const { deferredOptions, catalog, destinationDefinitions } = parts
   parts.atStep('finishIndexes')
-  const entries = catalogue.entries().filter(({ wanted }) => wanted.indexes.length > 0)
+  const entries = catalog.entries().filter(({ wanted }) => wanted.indexes.length > 0)
   const existing = await deferredOptions.read(entries)
   await deferredOptions.finishIndexes(entries, existing)
   await each(parts, withMissingIndexes(parts, entries, existing), async (entry) => {

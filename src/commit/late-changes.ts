@@ -1,5 +1,5 @@
 import type { DocumentWriter } from '../documents/write-identities.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import type { LateWrites } from '../domain/commit-request.ts'
@@ -18,7 +18,7 @@ export interface LateChangesParts {
   source: Cluster
   destination: Cluster
   selection: Selection
-  catalogue: Catalogue
+  catalog: Catalog
   writer: DocumentWriter
   context: RetryContext
 }
@@ -80,21 +80,18 @@ export async function findLateWrites(parts: LateChangesParts, since: ClusterTime
 
 /** Deletes in one collection whose documents can expire. */
 interface Deletes {
-  entry: CatalogueEntry
+  entry: CatalogEntry
   /** `_id` elements. */
   ids: Buffer[]
   /** The time of the last one. */
   time: ClusterTime
 }
 
-function sorted(
-  { catalogue }: LateChangesParts,
-  events: ChangeEvent[],
-): { others: ChangeEvent[]; expiring: Deletes[] } {
+function sorted({ catalog }: LateChangesParts, events: ChangeEvent[]): { others: ChangeEvent[]; expiring: Deletes[] } {
   const others: ChangeEvent[] = []
-  const expiring = new Map<CatalogueEntry, Deletes>()
+  const expiring = new Map<CatalogEntry, Deletes>()
   for (const event of events) {
-    const entry = catalogue.get(event.uuid)
+    const entry = catalog.get(event.uuid)
     if (entry && event.kind === 'delete' && event.idElement && expiresDocuments(entry.wanted)) {
       const known = expiring.get(entry) ?? { entry, ids: [], time: event.time }
       known.ids.push(event.idElement)

@@ -2,7 +2,7 @@ import { listCollections } from '../definitions/listing.ts'
 import { findMissing } from '../definitions/missing-collections.ts'
 import { identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { RefusedError, UnfollowedError } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -14,7 +14,7 @@ export interface RepairParts extends CommitParts {
   store: VerificationStore
   documents: ReconcileDependencies
   /** Whether one of these documents differs now. */
-  differs: (entry: CatalogueEntry, idElements: readonly Buffer[]) => Promise<boolean>
+  differs: (entry: CatalogEntry, idElements: readonly Buffer[]) => Promise<boolean>
 }
 
 /** Rechecks read in one page. */
@@ -48,10 +48,10 @@ export interface Repaired {
  * all that differ when there are more than `most` differences.
  */
 export async function repairDifferences(parts: RepairParts, most: number): Promise<Repaired> {
-  const { source, destination, catalogue, context, store } = parts
+  const { source, destination, catalog, context, store } = parts
   parts.atStep('repair')
   const missing = await retry('looking for dropped collections', context, () =>
-    findMissing({ source, destination }, catalogue.entries()),
+    findMissing({ source, destination }, catalog.entries()),
   )
   await refuseReplaced(parts, missing)
   const unrepaired = new Map(missing.map((entry) => [entry.uuid, nameOf(entry)]))
@@ -69,9 +69,9 @@ async function repairDefinitions(
   database: string,
   missing: ReadonlyMap<string, string>,
 ): Promise<void> {
-  const { destination, catalogue, definitions, destinationDefinitions, context } = parts
+  const { destination, catalog, definitions, destinationDefinitions, context } = parts
   const existing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
-  const all = catalogue.inDatabase(database)
+  const all = catalog.inDatabase(database)
   const present = all.filter(({ uuid }) => !missing.has(uuid))
   for (const entry of present) {
     const one = existing.find(({ uuid }) => uuid === entry.destinationUUID)
@@ -85,11 +85,11 @@ async function repairDefinitions(
 
 /** Reconciles every document with an open recheck. Returns their number. */
 async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<string, string>): Promise<number> {
-  const { source, catalogue } = parts
+  const { source, catalog } = parts
   let repaired = 0
   for await (const page of pages(parts.store, atOnce)) {
     for (const [uuid, idElements] of byCollection(page)) {
-      const entry = catalogue.get(uuid)
+      const entry = catalog.get(uuid)
       if (!entry || unrepaired.has(uuid)) continue
       const identities: Identities = new Map(idElements.map((one) => [identityKey(one), unread(one)]))
       await reconcileDocuments(parts.documents, entry, identities, source.latest)
@@ -103,13 +103,10 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
  * Adds every collection of which a document with an open recheck differs. A verdict leaves rechecks in the store that
  * have become equal.
  */
-async function addDiffering(
-  { store, catalogue, differs }: RepairParts,
-  unrepaired: Map<string, string>,
-): Promise<void> {
+async function addDiffering({ store, catalog, differs }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
   for await (const page of pages(store, searchedAtOnce)) {
     for (const [uuid, idElements] of byCollection(page)) {
-      const entry = unrepaired.has(uuid) ? undefined : catalogue.get(uuid)
+      const entry = unrepaired.has(uuid) ? undefined : catalog.get(uuid)
       if (entry && (await differs(entry, idElements))) unrepaired.set(uuid, nameOf(entry))
     }
   }
@@ -133,7 +130,7 @@ async function* pages(store: VerificationStore, limit: number): AsyncGenerator<S
   }
 }
 
-function nameOf({ database, name }: CatalogueEntry): string {
+function nameOf({ database, name }: CatalogEntry): string {
   return namespace(database, name)
 }
 
@@ -141,7 +138,7 @@ function nameOf({ database, name }: CatalogueEntry): string {
  * Throws RefusedError WrongState when somebody has dropped a collection on the destination and created another
  * namespace with its name. tandem does not drop what it did not create.
  */
-async function refuseReplaced({ destination, context }: RepairParts, missing: CatalogueEntry[]): Promise<void> {
+async function refuseReplaced({ destination, context }: RepairParts, missing: CatalogEntry[]): Promise<void> {
   for (const entry of missing) {
     const { database, name } = entry
     const [found] = await retry(`listing ${database}`, context, () => listCollections(destination, database, name))

@@ -35,7 +35,7 @@ export class ReversePosition {
     // The stored position may come from an earlier release. Only `writesHeld` shows that users have not written since.
     if (await metadata.loadPosition('reverse')) {
       if (!(await peers.load()).context.writesHeld) return
-    } else if (!(await peers.report({ type: 'reversal.noted' })).context.writesHeld) {
+    } else if (!(await peers.report({ type: 'reversal.announced' })).context.writesHeld) {
       // The commit was aborted in the meantime. If a position was stored now, it could not be replaced later, because
       // `writesHeld` is false.
       throw new StoppedError()

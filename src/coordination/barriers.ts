@@ -109,7 +109,7 @@ export class Barriers {
    * Marks a barrier as done if it exists. An instance that owns all partitions calls this after it has applied the
    * changes alone. The barrier may have been recorded before this instance owned all partitions.
    */
-  async settle(time: ClusterTime, touched: Touched): Promise<void> {
+  async markDone(time: ClusterTime, touched: Touched): Promise<void> {
     const u = { $set: { done: true, covered: toStored(touched) } }
     const q = { _id: keyOf(time), done: false, term: notOfLater(this.#coordinator.term) }
     await this.#stored.update('barriers', [{ q, u }])
@@ -124,7 +124,7 @@ export class Barriers {
    * Removes the barriers that are done and that no partition can reach again, because all stored positions are after
    * them.
    */
-  async forget(before: ClusterTime): Promise<void> {
+  async removePassed(before: ClusterTime): Promise<void> {
     const q = { _id: { $lt: keyOf(before) }, done: true, term: notOfLater(this.#coordinator.term) }
     await this.#stored.delete('barriers', [{ q, limit: 0 }])
   }

@@ -357,7 +357,7 @@ export class Coordination {
     this.#log.coordinator(role, this.token)
     const vacant = !role?.owner || isExpired(role.owner, observed.leases)
     this.#election.send({
-      type: 'office.seen',
+      type: 'coordinator.observed',
       holder: holderOf(role),
       mine: role?.owner === token,
       vacant,

@@ -52,7 +52,7 @@ export class Evictions {
         const seconds = (performance.now() - began) / 1_000
         context.journal?.('instance evicted', { instance: lease.id, epoch: lease.epoch, seconds })
       })
-      .catch((error) => context.onRetry?.(`taking over from ${lease.id}`, error))
+      .catch((error) => context.onRetry?.(`evicting the instance ${lease.id}`, error))
       .finally(() => {
         this.#underWay.delete(lease.id)
         onDrained()

@@ -36,13 +36,13 @@ export interface Liveness {
    * predecessor.
    */
   publish(heartbeat: InstanceHeartbeat): Promise<void>
-  /** Every instance that has sent a heartbeat in this sync and was not removed by `forget`, ordered by id. */
+  /** Every instance that has sent a heartbeat in this sync and was not removed by `remove`, ordered by id. */
   instances(): Promise<ObservedInstance[]>
   /**
    * Removes the row of an instance that has left for good. A heartbeat that is still under way could insert it again,
    * so the caller awaits the last one first.
    */
-  forget(id: string): Promise<void>
+  remove(id: string): Promise<void>
   /** Wakes the other instances, so that they read the ownership at once. Best effort; never throws. */
   notify(): void
   /** Called when another instance notifies. A store without pub/sub never calls it, so callers must also poll. */

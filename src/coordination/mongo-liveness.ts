@@ -50,7 +50,7 @@ export class MongoLiveness implements Liveness {
     return inOrderOfIds(rows.map(({ _id, ageMS, ...row }) => observedInstance({ id: _id, ...row }, ageMS, this.ttlMS)))
   }
 
-  async forget(id: string): Promise<void> {
+  async remove(id: string): Promise<void> {
     await this.#writeOrThrow({ delete: collection, deletes: [{ q: { _id: id }, limit: 1 }] })
   }
 

@@ -33,7 +33,7 @@ export const historyMax = 1_000
  * The number of older history documents that each new claim deletes. It is above 1, because an owner may die before it
  * deletes any. Later claims then delete them.
  */
-const forgottenAtOnce = 10
+const prunedAtOnce = 10
 const instancePrefix = 'instance:'
 
 /**
@@ -109,11 +109,9 @@ export class OwnershipStore {
       historyLine(key, epoch, last),
     ]
     await this.#write({ update: 'ownershipHistory', updates: lines })
-    const forgotten = Array.from({ length: forgottenAtOnce }, (_, at) => epoch - historyMax - at).filter(
-      (one) => one > 0,
-    )
-    if (forgotten.length > 0) {
-      const q = { _id: { $in: forgotten.map((one) => historyID(key, one)) } }
+    const pruned = Array.from({ length: prunedAtOnce }, (_, at) => epoch - historyMax - at).filter((one) => one > 0)
+    if (pruned.length > 0) {
+      const q = { _id: { $in: pruned.map((one) => historyID(key, one)) } }
       await this.#write({ delete: 'ownershipHistory', deletes: [{ q, limit: 0 }] })
     }
     return true

@@ -46,10 +46,10 @@ export function storedHeartbeat({
 export function observedInstance(stored: unknown, ageMS: number, ttlMS: number): ObservedInstance {
   const parsed = v.safeParse(schema, stored)
   if (!parsed.success) {
-    const version = isObject(stored) ? String((stored as { schemaVersion?: unknown }).schemaVersion) : 'unknown'
+    const version = isObject(stored) ? String((stored as { schemaVersion?: unknown }).schemaVersion ?? 'none') : 'none'
     throw new FatalError(
       'MetadataVersion',
-      `reading the heartbeats of the other instances: one runs another version of tandem (schema ${version}; this version reads ` +
+      `reading the heartbeats of the other instances: one cannot be read (schema version ${version}; this version of tandem reads ` +
         `${heartbeatVersion}). Use the same version for all instances. ${notLost.progress}`,
     )
   }

@@ -83,16 +83,16 @@ export class SyncStore {
    */
   async begin(moved: StoredSync): Promise<boolean> {
     // The filter does not match a sync that has had an event, so the upsert fails with a duplicate `_id`.
-    const begun = { ...id, revision: { $in: [null, moved.revision] } }
-    return (await this.#stored.findAndUpdate(collection, begun, { $set: moved }, true)) !== null
+    const withoutEvent = { ...id, revision: { $in: [null, moved.revision] } }
+    return (await this.#stored.findAndUpdate(collection, withoutEvent, { $set: moved }, true)) !== null
   }
 
   /** Number of changes to the catalog of collections. It increases whenever the coordinator changes the catalog. */
-  async catalogueChanges(): Promise<number> {
+  async catalogChanges(): Promise<number> {
     return ((await this.#stored.findOne(collection, id))?.['catalogue'] as number | undefined) ?? 0
   }
 
-  async catalogueChanged(): Promise<void> {
+  async catalogChanged(): Promise<void> {
     await this.#stored.update(collection, [{ q: id, u: { $set: {}, $inc: { catalogue: 1 } }, upsert: true }])
   }
 

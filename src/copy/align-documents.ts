@@ -83,8 +83,8 @@ export class Alignment {
     }
   }
 
-  /** Decides the rest of one side when the other side has no more documents in this range. */
-  decideRest(side: Side, documents: Buffer[]): void {
+  /** Decides the remaining documents of one side when the other side has no more documents in this range. */
+  decideRemaining(side: Side, documents: Buffer[]): void {
     if (side === 'source') this.decided.missing.push(...documents)
     else for (const document of documents) this.#differs(document)
   }

@@ -2,7 +2,7 @@ import { dropExcludedViews, type LeaveFilterParts, leaveFilter } from '../defini
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { moveToNames } from '../definitions/move-to-names.ts'
 import { type TakeOverParts, takeOverExisting } from '../definitions/take-over-existing.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -19,16 +19,16 @@ export interface ReplacedFilters {
 }
 
 export interface ChangeSelectionParts extends LeaveFilterParts, TakeOverParts {
-  catalogue: Catalogue
+  catalog: Catalog
   /** The new selection. */
   selection: Selects
   atStep: (step: string) => void
 }
 
 /**
- * Updates the catalogue for new filters. A collection leaves the catalogue when its current name on the source is not
- * selected. The destination's collections with newly selected names enter the catalogue if they can become equal, and
- * are dropped otherwise. Returns the UUIDs of the collections in the catalogue that have newly selected names: they
+ * Updates the catalog for new filters. A collection leaves the catalog when its current name on the source is not
+ * selected. The destination's collections with newly selected names enter the catalog if they can become equal, and
+ * are dropped otherwise. Returns the UUIDs of the collections in the catalog that have newly selected names: they
  * must be converged.
  *
  * A collection may leave only because of a rename: the new filters select its last followed name, and neither they nor
@@ -38,58 +38,58 @@ export interface ChangeSelectionParts extends LeaveFilterParts, TakeOverParts {
  * Called in the sync's state `replanning`. Repeatable from any point.
  */
 export async function changeSelection(parts: ChangeSelectionParts, replaced: ReplacedFilters): Promise<Set<string>> {
-  const { catalogue, selection, atStep } = parts
+  const { catalog, selection, atStep } = parts
   atStep('replanFilter')
   const newly = newlySelected(selection, replaced.before)
-  // This step comes first: collections of the catalogue may have newly selected names on the source by now, and this
+  // This step comes first: collections of the catalog may have newly selected names on the source by now, and this
   // step frees those names on the destination.
   await takeOverExisting({ ...parts, selection: newly })
-  const excluded: CatalogueEntry[] = []
-  for (const database of catalogue.databases()) {
+  const excluded: CatalogEntry[] = []
+  for (const database of catalog.databases()) {
     const names = await readNames(parts, database)
-    const all = catalogue.inDatabase(database).map((entry) => ({ name: names.get(entry.uuid) ?? entry.name, entry }))
+    const all = catalog.inDatabase(database).map((entry) => ({ name: names.get(entry.uuid) ?? entry.name, entry }))
     const kept = new Set(await selection.among(database, all))
-    const left = all.filter((one) => !kept.has(one))
-    const renamedOut = await leftByRename(parts, replaced, database, left)
-    const isDropped = ({ entry }: { entry: CatalogueEntry }): boolean => replaced.dropExcluded || renamedOut.has(entry)
+    const leaving = all.filter((one) => !kept.has(one))
+    const renamedOut = await excludedByRename(parts, replaced, database, leaving)
+    const isDropped = ({ entry }: { entry: CatalogEntry }): boolean => replaced.dropExcluded || renamedOut.has(entry)
     await leaveFilter(
       parts,
-      left.filter(isDropped).map(({ entry }) => entry),
+      leaving.filter(isDropped).map(({ entry }) => entry),
       true,
     )
-    const others = left.filter((one) => !isDropped(one)).map(({ entry }) => entry)
+    const others = leaving.filter((one) => !isDropped(one)).map(({ entry }) => entry)
     if (others.some((entry) => isRenamed(entry, names))) await followNames(parts, database, names, new Set(others))
     excluded.push(...others)
   }
-  const remaining = excluded.filter(({ uuid }) => catalogue.get(uuid))
+  const remaining = excluded.filter(({ uuid }) => catalog.get(uuid))
   await leaveFilter(parts, remaining, false)
   if (replaced.dropExcluded) await dropExcludedViews(parts, replaced.before)
-  return new Set((await amongEntries(catalogue, newly)).map(({ uuid }) => uuid))
+  return new Set((await amongEntries(catalog, newly)).map(({ uuid }) => uuid))
 }
 
 /**
  * Returns the collections that leave because of a rename alone. The new filters select the last followed name of such a
  * collection, and the former filters do not select its current name.
- * @param left the collections that leave, with their current names on the source
+ * @param leaving the collections that leave, with their current names on the source
  */
-async function leftByRename(
+async function excludedByRename(
   { selection }: ChangeSelectionParts,
   { before }: ReplacedFilters,
   database: string,
-  left: { name: string; entry: CatalogueEntry }[],
-): Promise<Set<CatalogueEntry>> {
-  const followed = left.map(({ entry }) => entry)
+  leaving: { name: string; entry: CatalogEntry }[],
+): Promise<Set<CatalogEntry>> {
+  const followed = leaving.map(({ entry }) => entry)
   const renamedOut = new Set(await selection.among(database, followed))
   for (const one of before) {
-    for (const { entry } of await one.among(database, left)) renamedOut.delete(entry)
+    for (const { entry } of await one.among(database, leaving)) renamedOut.delete(entry)
   }
   return renamedOut
 }
 
-/** The collections in the catalogue whose names are selected. */
-async function amongEntries(catalogue: Catalogue, selection: Selects): Promise<CatalogueEntry[]> {
-  const found: CatalogueEntry[] = []
-  for (const [database, entries] of catalogue.byDatabase()) found.push(...(await selection.among(database, entries)))
+/** The collections in the catalog whose names are selected. */
+async function amongEntries(catalog: Catalog, selection: Selects): Promise<CatalogEntry[]> {
+  const found: CatalogEntry[] = []
+  for (const [database, entries] of catalog.byDatabase()) found.push(...(await selection.among(database, entries)))
   return found
 }
 
@@ -101,7 +101,7 @@ async function readNames({ source, context }: ChangeSelectionParts, database: st
   return new Map(listed.map(({ uuid, name }) => [uuid, name]))
 }
 
-function isRenamed({ uuid, name }: CatalogueEntry, names: ReadonlyMap<string, string>): boolean {
+function isRenamed({ uuid, name }: CatalogEntry, names: ReadonlyMap<string, string>): boolean {
   return (names.get(uuid) ?? name) !== name
 }
 
@@ -114,16 +114,15 @@ async function followNames(
   parts: ChangeSelectionParts,
   database: string,
   names: ReadonlyMap<string, string>,
-  excluded: ReadonlySet<CatalogueEntry>,
+  excluded: ReadonlySet<CatalogEntry>,
 ): Promise<void> {
-  const { catalogue, destinationDefinitions, metadata, context } = parts
-  const existing = (): CatalogueEntry[] =>
-    catalogue.inDatabase(database).filter(({ destinationUUID }) => destinationUUID)
+  const { catalog, destinationDefinitions, metadata, context } = parts
+  const existing = (): CatalogEntry[] => catalog.inDatabase(database).filter(({ destinationUUID }) => destinationUUID)
   const wanted = new Set(existing().flatMap(({ uuid }) => names.get(uuid) ?? []))
   // The source has dropped these collections and given their names to others.
   const replaced = existing().filter(({ uuid, name }) => !names.has(uuid) && wanted.has(name))
   await leaveFilter(parts, replaced, true)
-  const move = async (entry: CatalogueEntry, name: string): Promise<void> => {
+  const move = async (entry: CatalogEntry, name: string): Promise<void> => {
     try {
       await destinationDefinitions.rename(entry, name)
     } catch (error) {

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../coordination/coordination.ts'
-import type { Catalogue, CatalogueEntry, Segment } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry, Segment } from '../domain/catalog.ts'
 import { deferred } from '../domain/deferred.ts'
 import { assert, isStop, StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
@@ -13,9 +13,9 @@ import { SegmentProgress } from './segment-progress.ts'
 
 const plansAtOnce = 8
 /** The pause between reads of the unfinished segments, as a multiple of the duration of one read. */
-const restFactor = 9
+const pauseFactor = 9
 /** Upper limit of that pause, because a blocked read takes long without costing much. */
-const restMaxMS = 2_000
+const pauseMaxMS = 2_000
 /**
  * Segments per claim, without and with other instances. Each claim costs a few round trips, and other instances cannot
  * copy claimed segments.
@@ -28,16 +28,16 @@ const claimAttempts = 2
 type CopyPhase = 'Starting initializing partitions phase' | 'Starting collection copy phase'
 
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress' | 'progressed'> {
-  catalogue: Catalogue
+  catalog: Catalog
   coordination: Coordination
-  /** Reloads the catalogue that the coordinator has stored. */
+  /** Reloads the catalog that the coordinator has stored. */
   reload: () => Promise<void>
   /** Reads from the stored progress how many bytes this instance has copied. */
-  countCopied: () => Promise<void>
+  loadCopiedBytes: () => Promise<void>
   /** The number of partitions of the sync. A collection is copied when each of them has ended its copy. */
   partitionCount: number
   /** Called when every segment of a collection is stored as done, by any instance. */
-  copyEnded: (entry: CatalogueEntry) => Promise<void>
+  copyEnded: (entry: CatalogEntry) => Promise<void>
 }
 
 /**
@@ -62,7 +62,7 @@ export class CollectionCopy {
   readonly #claimed = new Map<string, Segment>()
   #ending: Promise<void> | null = null
   #endAgain = false
-  #rest = new AbortController()
+  #pause = new AbortController()
   #endFailure: unknown = null
   /**
    * The coordinator term in which this instance last ran `#openPlanned`, which makes segments claimable that an earlier
@@ -95,11 +95,11 @@ export class CollectionCopy {
    * may end its part of a collection before the others.
    */
   survey(): Promise<boolean> {
-    const { catalogue, metadata, reload, partitionCount } = this.#parts
+    const { catalog, metadata, reload, partitionCount } = this.#parts
     return this.#work.run(async () => {
       if ((await metadata.collections.copying(partitionCount)).length > 0) return false
       await reload()
-      return catalogue.entries().every((entry) => entry.state === 'copied')
+      return catalog.entries().every((entry) => entry.state === 'copied')
     })
   }
 
@@ -158,7 +158,7 @@ export class CollectionCopy {
     return this.#work.run(async () => {
       // The read below includes the segments that ended last, so the background reads need not continue.
       this.#endAgain = false
-      this.#rest.abort()
+      this.#pause.abort()
       await this.#ending
       await this.#endCopies()
       await Promise.all(this.#ends.values())
@@ -168,15 +168,15 @@ export class CollectionCopy {
 
   /** Stores the last progress when everything is copied, and closes. */
   async finish(): Promise<void> {
-    const { catalogue, context, countCopied } = this.#parts
+    const { catalog, context, loadCopiedBytes } = this.#parts
     await this.#work.run(async () => {
       await this.#progress.flush()
-      await countCopied()
+      await loadCopiedBytes()
     })
     const failure = await this.close()
     if (failure) throw failure
     const seconds = (performance.now() - (this.#beganAt ?? 0)) / 1_000
-    context.journal?.('copy ended', { collections: catalogue.entries().length, seconds })
+    context.journal?.('copy ended', { collections: catalog.entries().length, seconds })
   }
 
   /**
@@ -198,7 +198,7 @@ export class CollectionCopy {
     let failure = possible.find((one) => one && !isStop(one)) ?? null
     throttle.unwatch()
     this.#endAgain = false
-    this.#rest.abort()
+    this.#pause.abort()
     await this.#ending
     await this.#progress.close().catch((unsaved) => {
       failure ??= unsaved
@@ -207,8 +207,8 @@ export class CollectionCopy {
     return failure
   }
 
-  #isKnown(entry: CatalogueEntry): boolean {
-    return this.#parts.catalogue.get(entry.uuid) === entry
+  #isKnown(entry: CatalogEntry): boolean {
+    return this.#parts.catalog.get(entry.uuid) === entry
   }
 
   /**
@@ -222,14 +222,14 @@ export class CollectionCopy {
   }
 
   async #endAll(): Promise<void> {
-    this.#rest = new AbortController()
+    this.#pause = new AbortController()
     while (this.#endAgain) {
       this.#endAgain = false
       const began = performance.now()
       await this.#endCopies().catch(() => {}) // `endCopies` reads again later, and throws if the error persists
       // A read costs more when more segments are unfinished, and the end of one collection is not urgent.
-      const rest = Math.min(restMaxMS, (performance.now() - began) * restFactor)
-      await sleep(rest, undefined, { signal: this.#rest.signal }).catch(() => {})
+      const pauseMS = Math.min(pauseMaxMS, (performance.now() - began) * pauseFactor)
+      await sleep(pauseMS, undefined, { signal: this.#pause.signal }).catch(() => {})
     }
   }
 
@@ -246,11 +246,11 @@ export class CollectionCopy {
   }
 
   /** Returns the segment's collection; undefined when it was dropped. Its segments are then removed as well. */
-  async #entryOf({ collection }: Segment): Promise<CatalogueEntry | undefined> {
-    const known = this.#parts.catalogue.get(collection)
+  async #entryOf({ collection }: Segment): Promise<CatalogEntry | undefined> {
+    const known = this.#parts.catalog.get(collection)
     if (known) return known
     await this.#parts.reload()
-    return this.#parts.catalogue.get(collection)
+    return this.#parts.catalog.get(collection)
   }
 
   /**
@@ -259,15 +259,15 @@ export class CollectionCopy {
    * collections are read first. In the reverse order, a collection planned between the two reads would appear copied.
    */
   async #endCopies(): Promise<void> {
-    const { catalogue, metadata, reload } = this.#parts
+    const { catalog, metadata, reload } = this.#parts
     await this.#progress.flush()
-    const copying = (): CatalogueEntry[] =>
-      catalogue.entries().filter((entry) => entry.state === 'copying' && !this.#ends.has(entry.uuid))
+    const copying = (): CatalogEntry[] =>
+      catalog.entries().filter((entry) => entry.state === 'copying' && !this.#ends.has(entry.uuid))
     if (copying().some((entry) => !entry.planned)) await reload()
     const planned = copying().filter((entry) => entry.planned)
     const open = await metadata.segments.openCollections()
     for (const entry of planned) {
-      if (open.has(entry.uuid) || catalogue.get(entry.uuid) !== entry) continue
+      if (open.has(entry.uuid) || catalog.get(entry.uuid) !== entry) continue
       const end = this.#parts.copyEnded(entry).catch((error) => {
         this.#endFailure ??= error
         this.#stop.abort(error)
@@ -278,17 +278,17 @@ export class CollectionCopy {
 
   /** Splits unplanned collections into segments, which are stored before the first segment is copied. */
   async #plan(): Promise<void> {
-    const { metadata, source, context, catalogue, reload } = this.#parts
+    const { metadata, source, context, catalog, reload } = this.#parts
     await this.#openPlanned()
-    const isUnplanned = (entry: CatalogueEntry): boolean => entry.state === 'copying' && !entry.planned
-    if (!catalogue.entries().some(isUnplanned)) return
+    const isUnplanned = (entry: CatalogEntry): boolean => entry.state === 'copying' && !entry.planned
+    if (!catalog.entries().some(isUnplanned)) return
     // A predecessor may have planned a collection in the meantime. Planning it again would remove segments being
     // copied.
     await reload()
-    const unplanned = catalogue.entries().filter(isUnplanned)
+    const unplanned = catalog.entries().filter(isUnplanned)
     if (unplanned.length === 0) return
     this.#logPhase('Starting initializing partitions phase')
-    const planned = new Map<CatalogueEntry, Segment[]>()
+    const planned = new Map<CatalogEntry, Segment[]>()
     await inParallel(plansAtOnce, unplanned, async (entry) => {
       const what = `planning the copy of ${entry.database}.${entry.name}`
       const segments = await retry(what, { ...context, signal: this.#signal }, () => planCopy(source, entry))
@@ -298,7 +298,7 @@ export class CollectionCopy {
     const segments = bySize.flatMap((entry) => planned.get(entry) ?? [])
     // After a stop, this instance may have given up the coordinator role, and another instance may be planning.
     if (this.#signal.aborted) throw new StoppedError()
-    for (const [rank, segment] of segments.entries()) segment.rank = rank
+    for (const [priority, segment] of segments.entries()) segment.priority = priority
     await metadata.segments.remove(bySize.map((entry) => entry.uuid)) // a crash may have left an incomplete plan
     await metadata.segments.plan(segments)
     const known = bySize.filter((entry) => this.#isKnown(entry))
@@ -319,11 +319,11 @@ export class CollectionCopy {
 
   /** Runs once per coordinator term: a predecessor may have crashed between storing a plan and opening its segments. */
   async #openPlanned(): Promise<void> {
-    const { metadata, catalogue, coordination, reload } = this.#parts
+    const { metadata, catalog, coordination, reload } = this.#parts
     const { coordinatorEpoch } = coordination
     if (this.#openedInTerm === coordinatorEpoch) return
     await reload()
-    const planned = catalogue.entries().filter((entry) => entry.state === 'copying' && entry.planned)
+    const planned = catalog.entries().filter((entry) => entry.state === 'copying' && entry.planned)
     await metadata.segments.open(planned.map(({ uuid }) => uuid))
     this.#openedInTerm = coordinatorEpoch
   }

@@ -5,7 +5,7 @@ import { type IdentityKey, idElementOf, identityKey, idOf } from '../documents/i
 import { batchBytes, firstBatchDocuments, RangeReader, sizeForNext } from '../documents/range-reader.ts'
 import { openRange, readMaxKey } from '../documents/read-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
-import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
+import type { CatalogEntry, Segment } from '../domain/catalog.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import { isKeyed } from '../domain/shard-key.ts'
@@ -36,7 +36,7 @@ const writtenBytes = 4 * 1024 * 1024
  * others are recorded, and the owner of the partition removes them. If the source holds several documents with one
  * `_id`, this throws FatalError DuplicateDocumentId, as `copySegment` does.
  */
-export async function convergeSegment(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
+export async function convergeSegment(parts: CopySegmentParts, entry: CatalogEntry, segment: Segment): Promise<void> {
   await retry(`converging ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
     segment.attempts += 1
     parts.progress.record(segment)
@@ -55,7 +55,7 @@ export async function convergeSegment(parts: CopySegmentParts, entry: CatalogueE
 
 class SegmentConvergence {
   readonly #parts: CopySegmentParts
-  readonly #entry: CatalogueEntry
+  readonly #entry: CatalogEntry
   readonly #segment: Segment
   readonly #progressed: Progressed
   readonly #adjacentIds: AdjacentIds | null
@@ -66,7 +66,7 @@ class SegmentConvergence {
   /** True if the destination had no document in the whole range when the range was read. */
   #isEmptyThere = false
 
-  constructor(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment, progressed: Progressed) {
+  constructor(parts: CopySegmentParts, entry: CatalogEntry, segment: Segment, progressed: Progressed) {
     this.#parts = parts
     this.#entry = entry
     this.#segment = segment
@@ -132,9 +132,9 @@ class SegmentConvergence {
       if (only) {
         if (only === 'source') this.#isEmptyThere = isWhole && destination.count === 0
         sides[only].readAhead(batchSize)
-        const rest = sides[only].rest()
-        alignment.decideRest(only, rest)
-        decidedTo = rest.at(-1) ?? null
+        const remaining = sides[only].takeRemaining()
+        alignment.decideRemaining(only, remaining)
+        decidedTo = remaining.at(-1) ?? null
       } else {
         batchSize = sizeForNext(documents, most, batchSize)
         // Both sides read the same number of documents, so that equal documents have nearly equal positions.

@@ -6,7 +6,7 @@ import { openBulkRange, openNatural, readMaxKey, scanLimitMS } from '../document
 import type { StatementError } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
 import { nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
-import type { CatalogueEntry, Segment } from '../domain/catalogue.ts'
+import type { CatalogEntry, Segment } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { StoppedError } from '../domain/errors.ts'
@@ -40,7 +40,7 @@ export interface CopySegmentParts extends SegmentWriteParts {
  * Resolves when the range is on the destination or the collection was dropped. A retry reopens an interrupted cursor
  * where it stopped.
  */
-export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry, segment: Segment): Promise<void> {
+export async function copySegment(parts: CopySegmentParts, entry: CatalogEntry, segment: Segment): Promise<void> {
   await retry(`copying ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
     segment.attempts += 1
     parts.progress.record(segment)
@@ -63,7 +63,7 @@ export async function copySegment(parts: CopySegmentParts, entry: CatalogueEntry
 
 async function copyFrom(
   parts: CopySegmentParts,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   segment: Segment,
   progressed: Progressed,
 ): Promise<void> {
@@ -130,7 +130,7 @@ async function copyFrom(
 
 async function copyMaxKey(
   parts: CopySegmentParts,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   segment: Segment,
   collection: SourceCollection,
 ): Promise<void> {
@@ -163,7 +163,7 @@ function withoutRepeated(segment: Segment, read: Buffer[]): Buffer[] {
 
 async function writeBatch(
   parts: CopySegmentParts,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   segment: Segment,
   documents: Buffer[],
   natural: boolean,

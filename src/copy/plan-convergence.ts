@@ -11,12 +11,12 @@ import {
   type ShardingEntries,
   wantedShardKey,
 } from '../definitions/sharding.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
-import { isMoved } from '../domain/namespace-filter.ts'
+import { isRenamedAcrossDatabases } from '../domain/namespace-filter.ts'
 import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
@@ -29,7 +29,7 @@ export interface ConvergencePlanParts {
   source: Cluster
   destination: Cluster
   selection: Selection
-  catalogue: Catalogue
+  catalog: Catalog
   metadata: Metadata
   definitions: DefinitionReconciler
   destinationDefinitions: DestinationDefinitions
@@ -43,7 +43,7 @@ export interface ConvergencePlanParts {
   /** Called at the start of each named step. */
   atStep: (step: string) => void
   /** Removes what the verifier has stored about these collections. */
-  forgetVerified: (uuids: readonly string[] | 'all') => Promise<void>
+  discardVerified: (uuids: readonly string[] | 'all') => Promise<void>
   /** The collections of a replica set that become sharded on the destination. */
   shardingEntries: ShardingEntries
   /** The filters that `selection` replaces; null when they were not changed. */
@@ -60,7 +60,7 @@ export interface ConvergencePlanParts {
  * ended all work that they began before. In this state nothing is copied, applied or verified. Only the coordinator's
  * report that the plan is stored ends `replanning`. While a collection is `copied`, deletes write no tombstones, so no
  * event may be applied to a planned collection in that state. An instance that applies events afterwards loads the
- * catalogue after the report, and finds the collection `copying`.
+ * catalog after the report, and finds the collection `copying`.
  *
  * The returned start time is that of an oplog no-op which is written after all work has stopped. Therefore it is not
  * earlier than any stored position, and for `all` it becomes the position of every partition. Convergence reads the
@@ -71,7 +71,7 @@ export interface ConvergencePlanParts {
  * indexes may take long and the oplog may roll over meanwhile. The second time includes the changes before the start
  * time, which the stream does not report.
  *
- * When the filters were replaced, collections that are no longer selected leave the catalogue first
+ * When the filters were replaced, collections that are no longer selected leave the catalog first
  * (`change-selection.ts`), so the reconciliation of definitions does not drop them. Newly included collections, and all
  * collections that are new for the sync, are converged too. The stream then reports the changes since the stored
  * positions that the new filters select. This has two consequences:
@@ -94,13 +94,13 @@ export async function planConvergence(
   parts: ConvergencePlanParts,
   requested: ReadonlySet<string> | 'all',
 ): Promise<ClusterTime> {
-  const { catalogue, metadata, definitions, deferredOptions, barriers, context, epochs, atStep } = parts
-  const { replaced, forgetVerified } = parts
+  const { catalog, metadata, definitions, deferredOptions, barriers, context, epochs, atStep } = parts
+  const { replaced, discardVerified } = parts
   atStep('replan')
   const scope = replaced && requested !== 'all' ? await withRenamed(parts, requested) : requested
   /** UUIDs of the collections that the new filters select and the former filters did not. */
   const included = replaced ? await changeSelection(parts, replaced) : new Set<string>()
-  const isConcerned = ({ uuid }: CatalogueEntry): boolean => scope === 'all' || scope.has(uuid) || included.has(uuid)
+  const isConcerned = ({ uuid }: CatalogEntry): boolean => scope === 'all' || scope.has(uuid) || included.has(uuid)
   const ofScope = scope === 'all' || replaced ? null : await databasesWith(parts, scope)
   const databases = async (): Promise<ReadonlySet<string>> => ofScope ?? (await parts.databases())
   const followDefinitions = async (): Promise<void> => {
@@ -115,9 +115,9 @@ export async function planConvergence(
   }
 
   /** Stores that these collections are compared or copied from the beginning. Removes what an earlier copy stored. */
-  const reset = async (some: CatalogueEntry[]): Promise<void> => {
-    const begun = { state: 'copying', planned: false, totalCopied: null } as const
-    for (const entry of some) Object.assign(entry, { ...begun, endedPartitions: new Set() })
+  const reset = async (some: CatalogEntry[]): Promise<void> => {
+    const unplanned = { state: 'copying', planned: false, totalCopied: null } as const
+    for (const entry of some) Object.assign(entry, { ...unplanned, endedPartitions: new Set() })
     await metadata.collections.converge(some, epochs)
     const uuids = some.map(({ uuid }) => uuid)
     await metadata.segments.remove(uuids)
@@ -125,33 +125,33 @@ export async function planConvergence(
     await metadata.tombstones.remove(some)
   }
 
-  const entries: CatalogueEntry[] = []
+  const entries: CatalogEntry[] = []
   for (const database of await databases()) {
     const what = `preparing to converge ${database}`
     entries.push(...(await retry(what, context, () => prepareDatabase(parts, database, isConcerned, scope === 'all'))))
   }
   atStep('replanCollections')
   await reset(entries)
-  await forgetVerified(scope === 'all' ? 'all' : entries.map(({ uuid }) => uuid))
+  await discardVerified(scope === 'all' ? 'all' : entries.map(({ uuid }) => uuid))
   atStep('replanDefinitions')
-  const known = new Set(catalogue.entries())
+  const known = new Set(catalog.entries())
   await followDefinitions()
-  const startTime = await timeOfNote(parts, 'converge')
+  const startTime = await timeOfNoOp(parts, 'converge')
   if (scope === 'all') {
     await followDefinitions()
     await barriers.removeAll()
     await metadata.savePositions(epochs, { kind: 'time', time: startTime })
   } else if (replaced) await beginAtTimes(parts)
   // This includes collections that an earlier coordinator created before it could store the plan.
-  const isNew = (entry: CatalogueEntry): boolean =>
+  const isNew = (entry: CatalogEntry): boolean =>
     entry.state === 'copying' && (!known.has(entry) || (!entry.planned && entry.convergedFrom === null))
-  const concerned = catalogue.entries().filter((entry) => isConcerned(entry) || isNew(entry))
+  const concerned = catalog.entries().filter((entry) => isConcerned(entry) || isNew(entry))
   // These collections are new for the sync, or left the selection and came back.
   const prepared = new Set(entries)
   const others = concerned.filter((entry) => !prepared.has(entry))
   for (const entry of others) entry.converging ||= known.has(entry) && isConcerned(entry)
   await reset(others)
-  if (scope !== 'all') await forgetVerified(others.map(({ uuid }) => uuid))
+  if (scope !== 'all') await discardVerified(others.map(({ uuid }) => uuid))
   const uuids = concerned.map(({ uuid }) => uuid)
   for (const entry of concerned) entry.convergedFrom = startTime
   await metadata.collections.saveConvergedFrom(uuids, startTime)
@@ -163,7 +163,7 @@ export async function planConvergence(
 }
 
 /** Returns the time of an oplog no-op that is written on the source now. */
-async function timeOfNote({ source, context }: ConvergencePlanParts, text: string): Promise<ClusterTime> {
+async function timeOfNoOp({ source, context }: ConvergencePlanParts, text: string): Promise<ClusterTime> {
   const reply = await retry('taking a new start time', context, () => appendOplogNote(source, text))
   return operationTimeOf(reply) ?? source.latest
 }
@@ -173,7 +173,7 @@ async function withRenamed(
   parts: ConvergencePlanParts,
   scope: ReadonlySet<string>,
 ): Promise<ReadonlySet<string> | 'all'> {
-  const renamed = await renamedCollections(parts, await timeOfNote(parts, 'before the search for renames'))
+  const renamed = await renamedCollections(parts, await timeOfNoOp(parts, 'before the search for renames'))
   return renamed === 'lost' ? 'all' : new Set([...scope, ...renamed])
 }
 
@@ -188,12 +188,12 @@ async function beginAtTimes({ metadata, epochs }: ConvergencePlanParts): Promise
   }
 }
 
-/** The databases of these collections. Searches all selected databases for collections that the catalogue lacks. */
+/** The databases of these collections. Searches all selected databases for collections that the catalog lacks. */
 async function databasesWith(
-  { source, catalogue, databases, context }: ConvergencePlanParts,
+  { source, catalog, databases, context }: ConvergencePlanParts,
   uuids: ReadonlySet<string>,
 ): Promise<ReadonlySet<string>> {
-  const known = catalogue.entries().filter(({ uuid }) => uuids.has(uuid))
+  const known = catalog.entries().filter(({ uuid }) => uuids.has(uuid))
   const found = new Set(known.map(({ database }) => database))
   if (known.length === uuids.size) return found
   await inParallel(databasesAtOnce, [...(await databases())], async (database) => {
@@ -206,7 +206,7 @@ async function databasesWith(
 const databasesAtOnce = 8
 
 /**
- * Changes the options of a database's collections to those in the catalogue, as far as a command can change them. Drops
+ * Changes the options of a database's collections to those in the catalog, as far as a command can change them. Drops
  * collections that must be created and copied again. These are capped collections, because insertion order is part of
  * their content, and collections whose shard key cannot become the wanted one. Returns the collections that are to be
  * converged or copied.
@@ -217,18 +217,21 @@ async function prepareDatabase(
     source,
     destination,
     selection,
-    catalogue,
+    catalog,
     metadata,
     destinationDefinitions,
     shardingEntries,
     context,
   }: ConvergencePlanParts,
   database: string,
-  isConcerned: (entry: CatalogueEntry) => boolean,
+  isConcerned: (entry: CatalogEntry) => boolean,
   dropsGone: boolean,
-): Promise<CatalogueEntry[]> {
-  const [listed, existing, sourceKeys, destinationKeys] = await Promise.all([
-    readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
+): Promise<CatalogEntry[]> {
+  const [{ all, listed }, existing, sourceKeys, destinationKeys] = await Promise.all([
+    readCommitted(source, async () => {
+      const all = await listCollections(source, database)
+      return { all, listed: await selection.among(database, all) }
+    }),
     listCollections(destination, database),
     distributionsByUuid(source, database),
     distributionsByUuid(destination, database),
@@ -236,8 +239,8 @@ async function prepareDatabase(
   refuseUndistributable(database, listed, sourceKeys)
   const onSource = new Map(listed.map((one) => [one.uuid, one]))
   const present = new Map(existing.map((one) => [one.uuid, one]))
-  const concerned: CatalogueEntry[] = []
-  for (const entry of catalogue.inDatabase(database).filter(isConcerned)) {
+  const concerned: CatalogEntry[] = []
+  for (const entry of catalog.inDatabase(database).filter(isConcerned)) {
     const name = namespace(database, entry.name)
     if (!onSource.has(entry.uuid)) {
       // The source has dropped the collection, or renamed it to a name that is not selected. An event will report this
@@ -245,15 +248,16 @@ async function prepareDatabase(
       if (!dropsGone) continue
       await destinationDefinitions.drop(entry)
       await metadata.collections.remove(entry.uuid)
-      catalogue.remove(entry.uuid)
-      context.journal?.('existing namespace dropped', { namespace: name, fate: 'dropped' })
+      catalog.remove(entry.uuid)
+      const fate = all.some(({ uuid }) => uuid === entry.uuid) ? 'not selected any more' : 'dropped'
+      context.journal?.('existing namespace dropped', { namespace: name, fate })
       continue
     }
     const found = present.get(entry.destinationUUID ?? '')
     const distribution = destinationKeys.get(found?.uuid ?? '')
     awaitResharding(distribution)
     // A collection that was renamed from another database has no key under its temporary name.
-    const isNamed = !source.sharded && isMoved(entry.name)
+    const isNamed = !source.sharded && isRenamedAcrossDatabases(entry.name)
     const named = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
     const wantedKey =
       isNamed || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, named) : entry.shardKey

@@ -1,5 +1,5 @@
 import { proveGone } from '../definitions/listing.ts'
-import { type CatalogueEntry, type Segment, segmentBytes } from '../domain/catalogue.ts'
+import { type CatalogEntry, type Segment, segmentBytes } from '../domain/catalog.ts'
 import { isCapped } from '../domain/definition.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -14,7 +14,7 @@ const samplesPerSegment = 12
  * Splits a collection into `_id` ranges. The first range has no lower bound and the last has no upper bound, so the
  * sample affects only the size of the ranges. Returns null when the collection was dropped on the source.
  */
-export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<Segment[] | null> {
+export async function planCopy(source: Cluster, entry: CatalogEntry): Promise<Segment[] | null> {
   for (;;) {
     const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
     try {
@@ -26,7 +26,7 @@ export async function planCopy(source: Cluster, entry: CatalogueEntry): Promise<
       return [null, ...splits].map((from, ordinal) => ({
         collection: entry.uuid,
         ordinal,
-        rank: 0,
+        priority: 0,
         from,
         to: splits[ordinal] ?? null,
         last: null,

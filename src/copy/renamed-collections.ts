@@ -1,4 +1,4 @@
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalog } from '../domain/catalog.ts'
 import { parseChangeEvent } from '../domain/change-event.ts'
 import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
@@ -10,7 +10,7 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 
 export interface RenamedCollectionsParts {
   source: Cluster
-  catalogue: Catalogue
+  catalog: Catalog
   metadata: Metadata
   context: RetryContext
 }
@@ -18,10 +18,10 @@ export interface RenamedCollectionsParts {
 /**
  * Reads which collections of the source were renamed between the earliest stored position and `until`. Returns their
  * UUIDs, or 'lost' when the oplog does not reach back to that position. The rename event of a source older than 6.0 has
- * no UUID, so all collections of the catalogue in its database count as renamed.
+ * no UUID, so all collections of the catalog in its database count as renamed.
  */
 export async function renamedCollections(
-  { source, catalogue, metadata, context }: RenamedCollectionsParts,
+  { source, catalog, metadata, context }: RenamedCollectionsParts,
   until: ClusterTime,
 ): Promise<ReadonlySet<string> | 'lost'> {
   const renamed = new Set<string>()
@@ -35,7 +35,7 @@ export async function renamedCollections(
     for await (const batch of readChangeStream(source, start, context, content)) {
       for (const { uuid, database, to } of batch.events.map(parseChangeEvent)) {
         if (uuid !== '') renamed.add(uuid)
-        else for (const entry of catalogue.inDatabase(to?.database ?? database)) renamed.add(entry.uuid)
+        else for (const entry of catalog.inDatabase(to?.database ?? database)) renamed.add(entry.uuid)
       }
       // A position at `until` is not enough, because many events may share that time.
       if (batch.position.time > until) break

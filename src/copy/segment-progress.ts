@@ -1,5 +1,5 @@
 import pLimit from 'p-limit'
-import type { Segment } from '../domain/catalogue.ts'
+import type { Segment } from '../domain/catalog.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import type { SegmentStore } from '../mongo/segment-store.ts'
 

@@ -1,7 +1,7 @@
 import { recordTombstones, type TombstoneRecorder } from '../documents/record-tombstones.ts'
 import { type StatementError, writeStatements } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, TransientReplyError } from '../mongo/errors.ts'
 import { measured } from '../mongo/measured.ts'
@@ -17,10 +17,10 @@ export interface SegmentWriteParts {
   context: RetryContext
   /** See `TombstoneRecorder`. */
   nextOrder: (count: number) => number
-  /** False once the entry has left the catalogue. */
-  isKnown: (entry: CatalogueEntry) => boolean
-  /** Updates the entry of a collection that is not where it was expected on the destination (`SharedCatalogue`). */
-  locate: (entry: CatalogueEntry) => Promise<boolean>
+  /** False once the entry has left the catalog. */
+  isKnown: (entry: CatalogEntry) => boolean
+  /** Updates the entry of a collection that is not where it was expected on the destination (`SharedCatalog`). */
+  locate: (entry: CatalogEntry) => Promise<boolean>
 }
 
 /**
@@ -29,7 +29,7 @@ export interface SegmentWriteParts {
  */
 export async function insertInto(
   parts: SegmentWriteParts,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   documents: Buffer[],
 ): Promise<StatementError[] | null> {
   const write = (): Promise<StatementError[]> =>
@@ -49,7 +49,7 @@ export async function insertInto(
  */
 export async function movedOnDestination(
   { locate }: Pick<SegmentWriteParts, 'locate'>,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
 ): Promise<Error> {
   await locate(entry)
   return new TransientReplyError('the collection was renamed or dropped on the destination')
@@ -58,7 +58,7 @@ export async function movedOnDestination(
 /** Records identities, which are reconciled when the copy of the collection has ended. */
 export async function recordIdentities(
   recorder: TombstoneRecorder,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   idElements: Buffer[],
 ): Promise<void> {
   if (idElements.length === 0) return

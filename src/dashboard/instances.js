@@ -36,15 +36,15 @@ export function showInstances({ instances, self }) {
  */
 function cellsOf({ mongosyncID, coordinator, status, lastSeenSeconds, partitions, progress }, self) {
   const copy = progress.collectionCopy
-  const begun = copy !== null && copy.estimatedTotalBytes > 1
-  const share = begun ? copy.estimatedCopiedBytes / copy.estimatedTotalBytes : 0
+  const hasBegun = copy !== null && copy.estimatedTotalBytes > 1
+  const share = hasBegun ? copy.estimatedCopiedBytes / copy.estimatedTotalBytes : 0
   return [
     { text: mongosyncID === self ? `${mongosyncID} (this one)` : mongosyncID },
     { text: coordinator ? 'coordinator' : '–' },
     { text: status === 'alive' ? 'alive' : `lost, ${duration(lastSeenSeconds)}` },
     { text: progress.state, state: progress.state },
-    { text: begun ? bytes(copy.estimatedCopiedBytes) : '–' },
-    { text: begun ? `${(share * 100).toFixed(1)} %` : '–', share },
+    { text: hasBegun ? bytes(copy.estimatedCopiedBytes) : '–' },
+    { text: hasBegun ? `${(share * 100).toFixed(1)} %` : '–', share },
     { text: progress.lagTimeSeconds === null ? '–' : duration(progress.lagTimeSeconds) },
     { text: progress.totalEventsApplied === null ? '–' : count(progress.totalEventsApplied) },
     { text: String(partitions.length) },

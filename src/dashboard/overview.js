@@ -110,8 +110,8 @@ function showCopy({ estimatedCopiedBytes: copied, estimatedTotalBytes: total, pe
   const bar = /** @type {HTMLProgressElement} */ (byId('copy-bar'))
   bar.value = share
   // Before the copy, progress reports 0 of 1.
-  const begun = total > 1
-  showText('copy-share', begun ? `${share.toFixed(2)} %` : '–')
+  const hasBegun = total > 1
+  showText('copy-share', hasBegun ? `${share.toFixed(2)} %` : '–')
   const copying = leading?.info === 'collection copy'
   const left = rate && total > copied ? [`${duration((total - copied) / rate)} left`] : []
   const rates = copying && rate !== null ? [`${bytes(rate)}/s`, ...left] : []
@@ -119,7 +119,7 @@ function showCopy({ estimatedCopiedBytes: copied, estimatedTotalBytes: total, pe
   const existing =
     converging > 0 ? [`${count(converging)} ${converging === 1 ? 'collection' : 'collections'} converging`] : []
   const details = [`${bytes(copied)} of ${bytes(total)}`, ...rates, ...existing]
-  showText('copy-detail', begun ? details.join(' · ') : 'not begun')
+  showText('copy-detail', hasBegun ? details.join(' · ') : 'not hasBegun')
 }
 
 /** @param {Progress | null} leading */
@@ -129,11 +129,11 @@ function showVerification(leading) {
   const hashed = side?.hashedDocumentCount ?? 0
   const all = side?.estimatedDocumentCount ?? 0
   const ended = side?.phase === 'stream hashing'
-  const begun = side !== undefined && side.phase !== 'not started'
+  const hasBegun = side !== undefined && side.phase !== 'not started'
   const share = ended ? 100 : percent(hashed, all)
   const bar = /** @type {HTMLProgressElement} */ (byId('verification-bar'))
-  bar.value = begun ? share : 0
-  showText('verification-share', begun ? `${share.toFixed(1)} %` : '–')
+  bar.value = hasBegun ? share : 0
+  showText('verification-share', hasBegun ? `${share.toFixed(1)} %` : '–')
   const documents = `${count(hashed)} of ${count(all)} documents`
-  showText('verification-detail', begun ? `${side.phase} · ${documents}` : 'not begun')
+  showText('verification-detail', hasBegun ? `${side.phase} · ${documents}` : 'not hasBegun')
 }

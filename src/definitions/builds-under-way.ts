@@ -1,7 +1,7 @@
 import type { IndexBuild } from '../domain/index-building.ts'
 
 /**
- * The collections whose indexes this instance builds now. The stored catalogue of the sync shows an index only when its
+ * The collections whose indexes this instance builds now. The stored catalog of the sync shows an index only when its
  * build has ended, which may take hours.
  */
 export class BuildsUnderWay {

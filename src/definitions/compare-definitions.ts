@@ -1,5 +1,6 @@
 import {
-  differOnlyInTraits,
+  deferredOptionsOf,
+  differOnlyInDeferredOptions,
   hasMaximum,
   type IndexSpecification,
   ignoredOptions,
@@ -10,7 +11,6 @@ import {
   sameButForName,
   sameNumber,
   sameOption,
-  traitsOf,
 } from '../domain/definition.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -126,9 +126,9 @@ function sameIndex(
   options: RawFields,
   stage: DefinitionStage,
 ) {
-  if (!differOnlyInTraits(wanted, existing)) return false
-  const want = traitsOf(wanted)
-  const have = traitsOf(existing)
+  if (!differOnlyInDeferredOptions(wanted, existing)) return false
+  const want = deferredOptionsOf(wanted)
+  const have = deferredOptionsOf(existing)
   const ttl = fieldNamed(indexWhileDeferred(wanted, options), 'expireAfterSeconds')
   if (!sameNumber(ttl, have.expireAfterSeconds)) return false
   if (have.hidden && !want.hidden) return false

@@ -1,16 +1,16 @@
 import { BSON, type Document, Long } from 'mongodb'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import {
   type CollectionDefinition,
   collectionExpiry,
+  type DeferredIndexOptions,
+  deferredOptionsOf,
   hasMaximum,
   type IndexSpecification,
-  type IndexTraits,
   indexName,
   isCapped,
   neverExpires,
   sameNumber,
-  traitsOf,
   widestCappedBytes,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
@@ -31,7 +31,7 @@ export type ExistingDefinitions = ReadonlyMap<string, CollectionDefinition>
 
 /** A change to one index or to the options of one collection. */
 interface Change {
-  entry: CatalogueEntry
+  entry: CatalogEntry
   run: () => Promise<unknown>
 }
 
@@ -55,7 +55,7 @@ export class DeferredOptions {
   }
 
   /** Reads the existing definitions of these collections. */
-  read(entries: CatalogueEntry[]): Promise<ExistingDefinitions> {
+  read(entries: CatalogEntry[]): Promise<ExistingDefinitions> {
     const wanted = entries.flatMap(({ database, destinationUUID: uuid }) => (uuid ? [{ database, uuid }] : []))
     return retry('reading definitions of the destination', this.#context, () =>
       readDefinitionsOf(this.#cluster, wanted),
@@ -63,7 +63,7 @@ export class DeferredOptions {
   }
 
   /** Restores size and document maximum of capped collections (collMod cappedSize, cappedMax: 6.0 and later). */
-  async restoreCapped(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+  async restoreCapped(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
     const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
     const changes = await this.#changes(capped, known, (entry, { options }) => {
       const size = fieldNamed(entry.wanted.options, 'size')
@@ -79,7 +79,7 @@ export class DeferredOptions {
   }
 
   /** Sets prepareUnique before writes are enabled, so that the destination rejects duplicates from then on. */
-  async prepareIndexes(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+  async prepareIndexes(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
     const changes = await this.#indexChanges(entries, known, isUnique, (entry, wanted, have) => {
       if (have.unique || have.prepareUnique) return []
       return [() => this.#modify(entry, wanted, { prepareUnique: true })]
@@ -88,9 +88,9 @@ export class DeferredOptions {
   }
 
   /** Restores TTL. Runs after the last comparison, because the two clusters expire documents at different times. */
-  async restoreExpiry(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+  async restoreExpiry(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
     const changes = await this.#indexChanges(entries, known, expires, (entry, wanted, have) => {
-      const { expireAfterSeconds } = traitsOf(wanted)
+      const { expireAfterSeconds } = deferredOptionsOf(wanted)
       if (!expireAfterSeconds || sameNumber(expireAfterSeconds, have.expireAfterSeconds)) return []
       return [() => this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(expireAfterSeconds) })]
     })
@@ -104,7 +104,7 @@ export class DeferredOptions {
   }
 
   /** Undoes restoreExpiry. */
-  async deferExpiry(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
+  async deferExpiry(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
     const changes = await this.#indexChanges(entries, known, any, (entry, wanted, { expireAfterSeconds }) => {
       if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
       return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
@@ -120,7 +120,7 @@ export class DeferredOptions {
    * Undoes restoreCapped, prepareIndexes, restoreExpiry and finishIndexes, so that events can be applied or collections
    * converged. TTL comes first, so that no document expires during the other steps.
    */
-  async deferAll(all: CatalogueEntry[]): Promise<void> {
+  async deferAll(all: CatalogEntry[]): Promise<void> {
     const entries = all.filter(({ destinationUUID }) => destinationUUID)
     const known = await this.read(entries)
     await this.deferExpiry(entries, known)
@@ -145,10 +145,11 @@ export class DeferredOptions {
    * Restores unique and hidden. Throws FatalError DuplicateKey with the `_id`s of documents that violate a unique
    * index.
    */
-  async finishIndexes(entries: CatalogueEntry[], known?: ExistingDefinitions): Promise<void> {
-    const isFinished = (one: IndexSpecification): boolean => traitsOf(one).unique || traitsOf(one).hidden
+  async finishIndexes(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
+    const isFinished = (one: IndexSpecification): boolean =>
+      deferredOptionsOf(one).unique || deferredOptionsOf(one).hidden
     const changes = await this.#indexChanges(entries, known, isFinished, (entry, wanted, have) => {
-      const want = traitsOf(wanted)
+      const want = deferredOptionsOf(wanted)
       const steps: (() => Promise<unknown>)[] = []
       if (want.unique && !have.unique) steps.push(() => this.#makeUnique(entry, wanted))
       if (want.unique && have.unique && have.prepareUnique && !want.prepareUnique) {
@@ -166,7 +167,7 @@ export class DeferredOptions {
    * the option, the index is dropped. The next reconciliation of the collection builds it again with its options
    * deferred.
    */
-  async #makeNonUnique(entry: CatalogueEntry, index: IndexSpecification): Promise<void> {
+  async #makeNonUnique(entry: CatalogEntry, index: IndexSpecification): Promise<void> {
     try {
       await this.#modify(entry, index, { forceNonUnique: true })
     } catch (error) {
@@ -175,7 +176,7 @@ export class DeferredOptions {
     }
   }
 
-  async #makeUnique(entry: CatalogueEntry, index: IndexSpecification): Promise<void> {
+  async #makeUnique(entry: CatalogEntry, index: IndexSpecification): Promise<void> {
     try {
       await this.#modify(entry, index, { unique: true })
     } catch (error) {
@@ -194,17 +195,21 @@ export class DeferredOptions {
    * skipped, because they do not exist.
    */
   #indexChanges(
-    entries: CatalogueEntry[],
+    entries: CatalogEntry[],
     known: ExistingDefinitions | undefined,
     relevant: (wanted: IndexSpecification) => boolean,
-    stepsOf: (entry: CatalogueEntry, wanted: IndexSpecification, have: IndexTraits) => (() => Promise<unknown>)[],
+    stepsOf: (
+      entry: CatalogEntry,
+      wanted: IndexSpecification,
+      have: DeferredIndexOptions,
+    ) => (() => Promise<unknown>)[],
   ): Promise<Change[]> {
     const concerned = entries.filter(({ wanted }) => wanted.indexes.some(relevant))
     return this.#changes(concerned, known, (entry, { indexes }) => {
       const byName = new Map(indexes.map((one) => [indexName(one), one]))
       return entry.wanted.indexes.filter(relevant).flatMap((wanted) => {
         const existing = byName.get(indexName(wanted))
-        const steps = existing ? stepsOf(entry, wanted, traitsOf(existing)) : []
+        const steps = existing ? stepsOf(entry, wanted, deferredOptionsOf(existing)) : []
         return steps.length > 0 ? [() => this.#inOrder(steps)] : []
       })
     })
@@ -212,14 +217,14 @@ export class DeferredOptions {
 
   /** Reads the existing definitions unless `known` is given, and returns the changes that the collections need. */
   async #changes(
-    entries: CatalogueEntry[],
+    entries: CatalogEntry[],
     known: ExistingDefinitions | undefined,
-    changesOf: (entry: CatalogueEntry, existing: CollectionDefinition) => (() => Promise<unknown>)[],
+    changesOf: (entry: CatalogEntry, existing: CollectionDefinition) => (() => Promise<unknown>)[],
   ): Promise<Change[]> {
     if (entries.length === 0) return []
     const existing = known ?? (await this.read(entries))
     return entries.flatMap((entry) => {
-      assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
+      assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no UUID on the destination`)
       const found = existing.get(entry.destinationUUID)
       const runs = found ? changesOf(entry, found) : []
       // mongos refuses a collMod while another collMod of the same collection is in progress.
@@ -241,7 +246,7 @@ export class DeferredOptions {
     }
   }
 
-  async #modify(entry: CatalogueEntry, index: IndexSpecification, change: Document): Promise<void> {
+  async #modify(entry: CatalogEntry, index: IndexSpecification, change: Document): Promise<void> {
     try {
       await this.#collMod(entry, { index: { name: indexName(index), ...change } })
     } catch (error) {
@@ -250,8 +255,8 @@ export class DeferredOptions {
     }
   }
 
-  async #dropIndex(entry: CatalogueEntry, name: string): Promise<void> {
-    assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
+  async #dropIndex(entry: CatalogEntry, name: string): Promise<void> {
+    assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no UUID on the destination`)
     const uuid = toUuid(entry.destinationUUID)
     try {
       await underPresentName(entry, (present) =>
@@ -262,8 +267,8 @@ export class DeferredOptions {
     }
   }
 
-  async #collMod(entry: CatalogueEntry, fields: Document): Promise<void> {
-    assert(entry.destinationUUID, 'a collection has no destination UUID at commit')
+  async #collMod(entry: CatalogEntry, fields: Document): Promise<void> {
+    assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no UUID on the destination`)
     const uuid = toUuid(entry.destinationUUID)
     // A conversion to unique scans the whole index. All other changes are quick.
     const limit = fields['index']?.unique === true ? { timeoutMS: 0 } : {}
@@ -276,11 +281,11 @@ export class DeferredOptions {
 const any = (): boolean => true
 
 function isUnique(wanted: IndexSpecification): boolean {
-  return traitsOf(wanted).unique || traitsOf(wanted).prepareUnique
+  return deferredOptionsOf(wanted).unique || deferredOptionsOf(wanted).prepareUnique
 }
 
 function expires(wanted: IndexSpecification): boolean {
-  return traitsOf(wanted).expireAfterSeconds !== undefined
+  return deferredOptionsOf(wanted).expireAfterSeconds !== undefined
 }
 
 /** The `_id`s of the first duplicates that the server reports (at most ten), as canonical Extended JSON. */

@@ -1,6 +1,6 @@
 import type { Document } from 'mongodb'
 import type { BuildIndexes } from '../domain/build-indexes.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { collModOptions, optionsWhileDeferred } from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -25,7 +25,7 @@ export class DestinationDefinitions {
   /** Null where the destination is a replica set. */
   readonly sharding: DestinationSharding | null
   readonly indexes: DestinationIndexes
-  /** Whether a destination UUID belongs to a collection in the catalogue. */
+  /** Whether a destination UUID belongs to a collection in the catalog. */
   isOurs: (uuid: string) => boolean = () => false
 
   constructor(destination: Cluster, buildIndexes: BuildIndexes, sharding: DestinationSharding | null = null) {
@@ -38,10 +38,10 @@ export class DestinationDefinitions {
    * Creates the collection and those of its indexes that do not await the end of the copy, sets
    * `entry.destinationUUID`, and shards the collection when it has a shard key.
    */
-  async create(entry: CatalogueEntry): Promise<void> {
+  async create(entry: CatalogEntry): Promise<void> {
     const options: Document = {}
     for (const { name, value } of optionsWhileDeferred(entry.wanted.options)) options[name] = new RawValue(value)
-    await this.sharding?.place(entry.database)
+    await this.sharding?.assignPrimary(entry.database)
     const create = () => createNamespace(this.#cluster, entry.database, entry.name, options)
     try {
       await create()
@@ -83,12 +83,12 @@ export class DestinationDefinitions {
     await this.#cluster.write(database, { drop: name, collectionUUID: uuid })
   }
 
-  async drop(entry: CatalogueEntry): Promise<void> {
+  async drop(entry: CatalogEntry): Promise<void> {
     if (!entry.destinationUUID) return await this.dropUnrecorded(entry.database, entry.name)
     await underPresentName(entry, (name) => this.#cluster.write(entry.database, { drop: name, ...this.#uuid(entry) }))
   }
 
-  async rename(entry: CatalogueEntry, name: string): Promise<void> {
+  async rename(entry: CatalogEntry, name: string): Promise<void> {
     await underPresentName(entry, async (known) => {
       // Through mongos, renameCollection accepts a UUID but does not check it (measured on 6.0.27).
       const present = this.#cluster.sharded ? await this.#presentName(entry) : known
@@ -106,9 +106,9 @@ export class DestinationDefinitions {
 
   /**
    * Applies changed options. Returns true when the change must be stored.
-   * @param before the destination's options, from the catalogue or as read from the destination
+   * @param before the destination's options, from the catalog or as read from the destination
    */
-  async followOptions(entry: CatalogueEntry, options: RawFields, before = entry.wanted.options): Promise<boolean> {
+  async followOptions(entry: CatalogEntry, options: RawFields, before = entry.wanted.options): Promise<boolean> {
     const changes: Document = {}
     for (const { name, value } of collModOptions(before, options)) changes[name] = new RawValue(value)
     if (Object.keys(changes).length > 0) {
@@ -137,7 +137,7 @@ export class DestinationDefinitions {
   async followViews(database: string, wanted: ListedCollection[]): Promise<void> {
     if (wanted.length === 0) return
     const existing = new Map((await this.#views(database)).map((one) => [one.name, one]))
-    await this.sharding?.place(database)
+    await this.sharding?.assignPrimary(database)
     const isUnchanged = ({ name, options }: ListedCollection): boolean => {
       const known = existing.get(name)
       return known !== undefined && Buffer.compare(buildDocument(known.options), buildDocument(options)) === 0
@@ -157,12 +157,12 @@ export class DestinationDefinitions {
     return (await listCollections(this.#cluster, database)).filter((one) => one.type === 'view')
   }
 
-  async #presentName(entry: CatalogueEntry): Promise<string | null> {
+  async #presentName(entry: CatalogEntry): Promise<string | null> {
     assert(entry.destinationUUID, 'a command needs a collection that has not been created')
     return await nameOfCollection(this.#cluster, entry.database, entry.destinationUUID)
   }
 
-  #uuid(entry: CatalogueEntry): Document {
+  #uuid(entry: CatalogEntry): Document {
     assert(entry.destinationUUID, 'a command needs a collection that has not been created')
     return { collectionUUID: toUuid(entry.destinationUUID) }
   }

@@ -1,17 +1,17 @@
 import type { Document } from 'mongodb'
 import { type BuildIndexes, buildsAfterCopy, includedIndexes } from '../domain/build-indexes.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import {
   type CollectionDefinition,
   canBecome,
   collModOptions,
+  deferredOptionsOf,
   type IndexSpecification,
   indexName,
   indexWhileDeferred,
   lacksExpiry,
   neverExpires,
   sameButForName,
-  traitsOf,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
@@ -69,7 +69,7 @@ export class DestinationIndexes {
    * Builds the indexes of a collection that was just created. If its indexes are built after its copy, this builds only
    * those that its sharding needs.
    */
-  async create(entry: CatalogueEntry): Promise<void> {
+  async create(entry: CatalogEntry): Promise<void> {
     const { indexes } = entry.wanted
     const build = { total: indexes.length, missing: indexes.length }
     await this.builds.during(entry.uuid, build, async () => void (await this.#createIndexes(entry, indexes)))
@@ -79,7 +79,7 @@ export class DestinationIndexes {
    * Builds the indexes of a collection whose copy has ended. listIndexes does not show a build that a predecessor began,
    * so this sends createIndexes again. The server then waits for that build and does not begin another.
    */
-  async buildAwaited(entry: CatalogueEntry): Promise<void> {
+  async buildAwaited(entry: CatalogEntry): Promise<void> {
     const { indexes } = entry.wanted
     await this.#createIndexes(entry, indexes, indexes)
   }
@@ -88,10 +88,10 @@ export class DestinationIndexes {
    * Builds wanted indexes that were left out because they differ from another index only in `unique`. The unique index
    * is built before writes are enabled; a non-unique one is built when its conflicting index has become unique.
    */
-  async buildConflicting(entry: CatalogueEntry, which: 'unique' | 'all'): Promise<void> {
+  async buildConflicting(entry: CatalogEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#mode === 'never') return
     for (const one of this.missingIndexes(await this.#existingIndexes(entry), entry.wanted.indexes)) {
-      const { unique } = traitsOf(one)
+      const { unique } = deferredOptionsOf(one)
       if (which === 'unique' && !unique) continue
       this.#throwIfStopped()
       const built = indexWhileDeferred(one, entry.wanted.options)
@@ -118,7 +118,7 @@ export class DestinationIndexes {
    * @param shardKey the shard key that the collection is to get
    */
   async followIndexes(
-    entry: CatalogueEntry,
+    entry: CatalogEntry,
     wanted: IndexSpecification[],
     shardKey: ShardKey | null = entry.shardKey,
   ): Promise<boolean> {
@@ -142,7 +142,7 @@ export class DestinationIndexes {
    * @param existing the destination's definition
    * @param wanted the source's definition, with all of its indexes
    */
-  isFollowed(entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition): boolean {
+  isFollowed(entry: CatalogEntry, existing: CollectionDefinition, wanted: CollectionDefinition): boolean {
     if (entry.awaitsIndexes || entry.refusedIndexes.length > 0 || this.refused.has(entry.uuid)) return false
     if (collModOptions(existing.options, wanted.options).length > 0) return false
     const included = this.included(wanted.indexes, entry.shardKey)
@@ -184,7 +184,7 @@ export class DestinationIndexes {
    * @param droppable selects the existing indexes that may be dropped
    */
   async dropIndexesExcept(
-    entry: CatalogueEntry,
+    entry: CatalogEntry,
     wanted: IndexSpecification[],
     droppable: (all: IndexSpecification[]) => IndexSpecification[] = (all) => all,
   ): Promise<boolean> {
@@ -213,8 +213,8 @@ export class DestinationIndexes {
    * Sets an expiry that never expires a document on the indexes that became TTL indexes on the source. An index that
    * the server refuses to change is dropped, so that it is built again with the other missing indexes.
    */
-  async #addExpiry(entry: CatalogueEntry, wanted: IndexSpecification[]): Promise<boolean> {
-    if (!wanted.some((one) => traitsOf(one).expireAfterSeconds)) return false
+  async #addExpiry(entry: CatalogEntry, wanted: IndexSpecification[]): Promise<boolean> {
+    if (!wanted.some((one) => deferredOptionsOf(one).expireAfterSeconds)) return false
     const existing = new Map((await this.#existingIndexes(entry)).map((one) => [indexName(one), one]))
     let changed = false
     for (const one of wanted) {
@@ -235,7 +235,7 @@ export class DestinationIndexes {
     return changed
   }
 
-  async #dropIndex(entry: CatalogueEntry, index: string): Promise<void> {
+  async #dropIndex(entry: CatalogEntry, index: string): Promise<void> {
     try {
       await underPresentName(entry, (name) =>
         this.#cluster.write(entry.database, { dropIndexes: name, ...this.#uuid(entry), index }),
@@ -246,20 +246,20 @@ export class DestinationIndexes {
     }
   }
 
-  async #existingIndexes(entry: CatalogueEntry): Promise<IndexSpecification[]> {
+  async #existingIndexes(entry: CatalogEntry): Promise<IndexSpecification[]> {
     assert(entry.destinationUUID, 'the indexes of a collection that has not been created are read')
     return (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
   }
 
   /** The indexes that are built now: only those that the sharding needs if the others are built after the copy. */
-  #due(entry: CatalogueEntry, wanted: IndexSpecification[], shardKey = entry.shardKey): IndexSpecification[] {
+  #due(entry: CatalogEntry, wanted: IndexSpecification[], shardKey = entry.shardKey): IndexSpecification[] {
     if (!entry.awaitsIndexes) return wanted
     return wanted.filter((one) => shardKey !== null && supportsShardKey(one, shardKey))
   }
 
   /** @param due the indexes that are built now; the others are still missing afterwards */
   async #createIndexes(
-    entry: CatalogueEntry,
+    entry: CatalogEntry,
     wanted: IndexSpecification[],
     due = this.#due(entry, wanted),
   ): Promise<boolean> {
@@ -273,7 +273,7 @@ export class DestinationIndexes {
     return true
   }
 
-  async #buildMissing(entry: CatalogueEntry, missing: IndexSpecification[], build: IndexBuild): Promise<void> {
+  async #buildMissing(entry: CatalogEntry, missing: IndexSpecification[], build: IndexBuild): Promise<void> {
     try {
       await this.#build(entry, missing)
     } catch (error) {
@@ -295,7 +295,7 @@ export class DestinationIndexes {
   }
 
   /** Remembers that the destination refused an index. Returns false for an index that the commit builds. */
-  #isRefusal(entry: CatalogueEntry, specification: IndexSpecification, failure: unknown): boolean {
+  #isRefusal(entry: CatalogEntry, specification: IndexSpecification, failure: unknown): boolean {
     if (codeOf(failure) === undefined || isTransient(failure)) throw failure
     // While `unique` is deferred, two indexes on the same keys conflict. buildConflicting builds the second at commit.
     if (codeOf(failure) === code.indexOptionsConflict && conflictsWithoutUnique(specification, entry.wanted.indexes)) {
@@ -308,7 +308,7 @@ export class DestinationIndexes {
     return true
   }
 
-  async #build(entry: CatalogueEntry, specifications: IndexSpecification[]): Promise<void> {
+  async #build(entry: CatalogEntry, specifications: IndexSpecification[]): Promise<void> {
     const indexes = specifications.map(
       (one) => new RawValue(typedDocument(buildDocument(indexWhileDeferred(one, entry.wanted.options)))),
     )
@@ -322,7 +322,7 @@ export class DestinationIndexes {
     if (this.isStopped()) throw new StoppedError()
   }
 
-  #uuid(entry: CatalogueEntry): Document {
+  #uuid(entry: CatalogEntry): Document {
     assert(entry.destinationUUID, 'a command needs a collection that has not been created')
     return { collectionUUID: toUuid(entry.destinationUUID) }
   }

@@ -1,6 +1,6 @@
 import type { Document } from 'mongodb'
 import pLimit from 'p-limit'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { isCollated } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError } from '../domain/errors.ts'
@@ -38,7 +38,7 @@ export class DestinationSharding {
   #shards: Promise<string[]> | null = null
   /** Serializes commands: two databases must not choose the same shard, and a shard migrates one chunk at a time. */
   readonly #turns = pLimit(1)
-  readonly #placed = new Set<string>()
+  readonly #assigned = new Set<string>()
   /** The number of collections that were distributed. */
   #distributed = 0
 
@@ -48,13 +48,13 @@ export class DestinationSharding {
   }
 
   /** Ensures that the database has a primary shard. A new database gets the shard with the fewest databases. */
-  async place(database: string): Promise<void> {
-    if (!this.#destination.sharded || this.#placed.has(database)) return
-    await this.#turns(() => this.#place(database))
+  async assignPrimary(database: string): Promise<void> {
+    if (!this.#destination.sharded || this.#assigned.has(database)) return
+    await this.#turns(() => this.#assignPrimary(database))
   }
 
-  async #place(database: string): Promise<void> {
-    if (this.#placed.has(database)) return
+  async #assignPrimary(database: string): Promise<void> {
+    if (this.#assigned.has(database)) return
     const placements = await readPlacements(this.#destination)
     if (!placements.some((one) => one.database === database)) {
       const counts = new Map((await this.#shardNames()).map((shard) => [shard, 0]))
@@ -70,14 +70,14 @@ export class DestinationSharding {
         )
       await this.#destination.write('admin', { enableSharding: database, primaryShard: fewest[0] })
     }
-    this.#placed.add(database)
+    this.#assigned.add(database)
   }
 
   /**
    * Distributes a new, empty collection by `entry.shardKey` over all shards that are not draining, so that the copy
    * loads every shard.
    */
-  async distribute(entry: CatalogueEntry): Promise<void> {
+  async distribute(entry: CatalogEntry): Promise<void> {
     const { shardKey } = entry
     if (!shardKey) return
     await this.#shard(entry, shardKey, {})
@@ -97,7 +97,7 @@ export class DestinationSharding {
    * Throws TransientReplyError when the source's collection is no longer sharded, or was resharded, but still has its
    * former UUID: the shards have not switched to the new collection yet.
    */
-  async follow(entry: CatalogueEntry, wanted: ShardKey | null): Promise<boolean> {
+  async follow(entry: CatalogEntry, wanted: ShardKey | null): Promise<boolean> {
     if (sameShardKey(entry.shardKey, wanted)) return false
     if (!wanted) {
       throw reshaped(
@@ -117,7 +117,7 @@ export class DestinationSharding {
     return true
   }
 
-  async #shard(entry: CatalogueEntry, key: ShardKey, limit: CommandOptions): Promise<void> {
+  async #shard(entry: CatalogEntry, key: ShardKey, limit: CommandOptions): Promise<void> {
     const collated = isCollated(entry.wanted.options)
     const command = {
       shardCollection: namespace(entry.database, entry.name),
@@ -128,12 +128,12 @@ export class DestinationSharding {
     await this.#changeSharding(entry, key, command, limit)
   }
 
-  async #refine(entry: CatalogueEntry, key: ShardKey): Promise<void> {
+  async #refine(entry: CatalogEntry, key: ShardKey): Promise<void> {
     const command = { refineCollectionShardKey: namespace(entry.database, entry.name), key: patternOf(key) }
     await this.#changeSharding(entry, key, command, unlimited)
   }
 
-  async #changeSharding(entry: CatalogueEntry, key: ShardKey, command: Document, limit: CommandOptions): Promise<void> {
+  async #changeSharding(entry: CatalogEntry, key: ShardKey, command: Document, limit: CommandOptions): Promise<void> {
     const { destinationUUID } = entry
     assert(destinationUUID, 'a collection that has not been created cannot be sharded')
     try {
@@ -168,7 +168,7 @@ export class DestinationSharding {
     }
   }
 
-  async #distribution(entry: CatalogueEntry): Promise<Distribution | undefined> {
+  async #distribution(entry: CatalogEntry): Promise<Distribution | undefined> {
     const found = await readDistributions(this.#destination, entry.database)
     return found.find(({ uuid }) => uuid === entry.destinationUUID)
   }
@@ -186,7 +186,7 @@ export class DestinationSharding {
   }
 }
 
-function reshaped(entry: CatalogueEntry, what: string): TransientReplyError {
+function reshaped(entry: CatalogEntry, what: string): TransientReplyError {
   return new TransientReplyError(
     `following the shard keys of the source: ${namespace(entry.database, entry.name)} ${what}, but it is still listed under its former UUID`,
   )

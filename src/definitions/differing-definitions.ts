@@ -1,4 +1,4 @@
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { type CollectionDefinition, type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { isUserCollection } from '../domain/namespace.ts'
 import { buildDocument } from '../domain/raw-bson.ts'
@@ -6,16 +6,16 @@ import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { type BothCatalogs, readBothCatalogs } from './both-catalogs.ts'
-import type { CatalogEntry } from './list-catalog.ts'
+import type { ServerCatalogEntry } from './list-catalog.ts'
 import type { Distribution, Placement } from './sharding.ts'
 
 export interface DifferingParts {
   source: Cluster
   destination: Cluster
   selection: Selection
-  catalogue: Catalogue
+  catalog: Catalog
   /** True if the destination needs no change. Reads nothing from the clusters. */
-  isFollowed: (entry: CatalogueEntry, existing: CollectionDefinition, wanted: CollectionDefinition) => boolean
+  isFollowed: (entry: CatalogEntry, existing: CollectionDefinition, wanted: CollectionDefinition) => boolean
   /** The indexes of a collection with this shard key that the sync creates and compares. */
   included: (all: IndexSpecification[], shardKey: ShardKey | null) => IndexSpecification[]
   /** Returns the databases of a sharded source whose primary shard differs from the stored one. */
@@ -30,26 +30,29 @@ export interface Differing {
 }
 
 /**
- * Compares the catalogs of both clusters in memory with the sync's catalogue. The result says which databases
+ * Compares the catalogs of both clusters in memory with the catalog of the sync. The result says which databases
  * DefinitionReconciler must read. Nothing is changed here, so a false difference only costs time.
  * @param read the catalogs if they were just read; otherwise they are read now
  */
 export async function findDiffering(parts: DifferingParts, read?: BothCatalogs): Promise<Differing> {
-  const { source, selection, catalogue } = parts
+  const { source, selection, catalog } = parts
   const both = read ?? (await readBothCatalogs(parts, selection))
-  const { catalog, distributions, placements } = both.source
+  const { catalog: sourceCatalog, distributions, placements } = both.source
   const existing = both.destination.catalog
   const moved = new Set(source.sharded ? await parts.moved(placements) : [])
-  const [selected, selectedExisting] = await Promise.all([selection.amongAll(catalog), selection.amongAll(existing)])
+  const [selected, selectedExisting] = await Promise.all([
+    selection.amongAll(sourceCatalog),
+    selection.amongAll(existing),
+  ])
   const keys = new Map(distributions.map((one) => [one.uuid, one]))
-  const found = new Map<string, CatalogEntry>()
+  const found = new Map<string, ServerCatalogEntry>()
   for (const one of [...existing.values()].flat()) if (one.uuid !== '') found.set(one.uuid, one)
-  const known = catalogue.byDatabase()
+  const known = catalog.byDatabase()
   const databases: Differing['databases'] = new Map()
   for (const database of new Set([...selected.keys(), ...known.keys()])) {
     const listed = selected.get(database) ?? []
     const byUuid = new Map(listed.map((one) => [one.uuid, one]))
-    const isDiffering = (entry: CatalogueEntry): boolean => {
+    const isDiffering = (entry: CatalogEntry): boolean => {
       const wanted = byUuid.get(entry.uuid)
       const one = found.get(entry.destinationUUID ?? '')
       if (!wanted || !one || !isAsKnown(entry, wanted, one, parts.included(wanted.indexes, entry.shardKey))) return true
@@ -57,7 +60,7 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
       return !parts.isFollowed(entry, one, wanted)
     }
     const touched = new Set((known.get(database) ?? []).filter(isDiffering).map(({ uuid }) => uuid))
-    const hasUnknown = listed.some(({ type, uuid }) => type !== 'view' && !catalogue.get(uuid))
+    const hasUnknown = listed.some(({ type, uuid }) => type !== 'view' && !catalog.get(uuid))
     const hasOtherViews = !sameViews(listed, selectedExisting.get(database) ?? [])
     if (touched.size > 0 || hasUnknown || hasOtherViews || moved.has(database)) databases.set(database, touched)
   }
@@ -66,9 +69,9 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
 
 /** @param indexes those of the source that are synced */
 function isAsKnown(
-  entry: CatalogueEntry,
-  wanted: CatalogEntry,
-  existing: CatalogEntry,
+  entry: CatalogEntry,
+  wanted: ServerCatalogEntry,
+  existing: ServerCatalogEntry,
   indexes: IndexSpecification[],
 ): boolean {
   return (
@@ -82,11 +85,11 @@ function isAsKnown(
   )
 }
 
-function sameDistribution(entry: CatalogueEntry, found: Distribution | undefined): boolean {
+function sameDistribution(entry: CatalogEntry, found: Distribution | undefined): boolean {
   return !found?.resharding && sameShardKey(entry.shardKey, found?.key ?? null)
 }
 
-function sameViews(source: CatalogEntry[], destination: CatalogEntry[]): boolean {
+function sameViews(source: ServerCatalogEntry[], destination: ServerCatalogEntry[]): boolean {
   const existing = new Map(destination.filter(isView).map((one) => [one.name, buildDocument(one.options)]))
   const wanted = source.filter(isView)
   return (
@@ -95,6 +98,6 @@ function sameViews(source: CatalogEntry[], destination: CatalogEntry[]): boolean
   )
 }
 
-function isView({ type }: CatalogEntry): boolean {
+function isView({ type }: ServerCatalogEntry): boolean {
   return type === 'view'
 }

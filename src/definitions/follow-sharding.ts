@@ -11,7 +11,7 @@ interface ShardingSnapshot {
   distributions: Map<string, Distribution>
   placement: Placement | null
 }
-/** Whether the source collection with this UUID is in the catalogue. */
+/** Whether the source collection with this UUID is in the catalog. */
 type IsKnown = (uuid: string) => boolean
 
 /** Throws FatalError for a sharded collection with a collation. */
@@ -43,7 +43,7 @@ export function refuseUndistributable(
  * - A router lists the clones only when the new placement is committed, and then they are complete. A read of the
  *   catalog that lists them therefore has the new version (`readCommitted` repeats a read during which the version
  *   changes).
- * - The new version is stored only when the catalogue has all clones as collections that are copied. Until then, every
+ * - The new version is stored only when the catalog has all clones as collections that are copied. Until then, every
  *   read of the catalog finds them again, also after a crash.
  * - Convergence reads the clones later than it finds them, so it reads everything that was cloned. Later changes have
  *   events with the UUIDs of the clones.
@@ -87,7 +87,7 @@ export class SourcePlacements {
   }
 
   /**
-   * Stores the current placement of a database. By then the catalogue must have every clone. The other unknown
+   * Stores the current placement of a database. By then the catalog must have every clone. The other unknown
    * collections are new, so all of their documents have events.
    */
   async record(database: string, { placement }: ShardingSnapshot): Promise<void> {

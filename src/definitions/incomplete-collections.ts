@@ -1,7 +1,7 @@
-import { type Catalogue, type CatalogueEntry, needsOneLane } from '../domain/catalogue.ts'
+import { type Catalog, type CatalogEntry, needsOneLane } from '../domain/catalog.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import { isConversion, isMoved, isTemporary } from '../domain/namespace-filter.ts'
+import { isConversion, isRenamedAcrossDatabases, isTemporary } from '../domain/namespace-filter.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -12,7 +12,7 @@ import type { ShardingEntries } from './sharding.ts'
 
 export interface IncompleteCollectionsParts {
   source: Cluster
-  catalogue: Catalogue
+  catalog: Catalog
   selection: Selection
   /** The collections of a replica set that become sharded on the destination. */
   shardingEntries: ShardingEntries
@@ -76,8 +76,8 @@ export class IncompleteCollections {
   }
 
   async #afterResharding({ database, uuid, reshardedUuid }: ChangeEvent): Promise<string[]> {
-    const { catalogue, context } = this.#parts
-    const wasConverged = typeof catalogue.get(reshardedUuid)?.convergedFrom === 'bigint'
+    const { catalog, context } = this.#parts
+    const wasConverged = typeof catalog.get(reshardedUuid)?.convergedFrom === 'bigint'
     if (wasConverged) return []
     return await retry(`waiting for the end of a resharding in ${database}`, context, async () => {
       if (await this.isOnSource(database, reshardedUuid)) return [reshardedUuid]
@@ -90,12 +90,12 @@ export class IncompleteCollections {
   }
 
   async #bringsDocuments({ database, collection, uuid, to }: ChangeEvent): Promise<boolean> {
-    const { selection, catalogue, context } = this.#parts
+    const { selection, catalog, context } = this.#parts
     const isSelected = (of: string, name: string): Promise<boolean> =>
       retry(`following definitions of ${of}`, context, () => selection.selects(of, name))
     if (!to || !(await isSelected(to.database, to.collection))) return false
-    const entry = catalogue.get(uuid)
-    if (isMoved(collection) && this.#isRequested(to.database, to.collection)) return true
+    const entry = catalog.get(uuid)
+    if (isRenamedAcrossDatabases(collection) && this.#isRequested(to.database, to.collection)) return true
     if (entry && this.#lacksKey(entry, to.collection)) return true
     // A conversion counts as selected under its temporary name.
     return isConversion(collection) || !(await isSelected(database, collection))
@@ -108,13 +108,13 @@ export class IncompleteCollections {
   }
 
   /** Whether the start request has a shard key for the source's name and the destination has only a temporary name. */
-  #lacksKey({ database, name }: CatalogueEntry, sourceName: string): boolean {
-    return isMoved(name) && this.#isRequested(database, sourceName)
+  #lacksKey({ database, name }: CatalogEntry, sourceName: string): boolean {
+    return isRenamedAcrossDatabases(name) && this.#isRequested(database, sourceName)
   }
 
   /**
    * Does what `after` does, for a source older than 6.0. Its events have no UUID, so a rename to a selected name may
-   * concern any collection of the database. A collection that is not in the catalogue is always converged. Events of a
+   * concern any collection of the database. A collection that is not in the catalog is always converged. Events of a
    * collection that needs one lane are assigned to partitions by the collection's name. If the catalog was read earlier
    * than the event of a rename, some events may have gone to another partition, so the collection is converged too. A
    * collection that lacks the shard key of its new name (`#lacksKey`) is also converged.
@@ -122,7 +122,7 @@ export class IncompleteCollections {
   async #afterRename({ database, collection, to, time }: ChangeEvent, isBringing: boolean): Promise<string[]> {
     const isNew = isTemporary(collection) || isConversion(collection)
     const mayLackDocuments = ({ uuid, name }: ListedCollection): boolean => {
-      const entry = this.#parts.catalogue.get(uuid)
+      const entry = this.#parts.catalog.get(uuid)
       if (!entry || (isBringing && !isNew) || this.#lacksKey(entry, name)) return true
       return name === to?.collection && needsOneLane(entry)
     }
@@ -138,7 +138,7 @@ export class IncompleteCollections {
    * if it was renamed while the convergence was planned, the convergence may have kept it without that key.
    */
   #isConvergedSince(uuid: string, time: ClusterTime, sourceName: string): boolean {
-    const entry = this.#parts.catalogue.get(uuid)
+    const entry = this.#parts.catalog.get(uuid)
     if (!entry || entry.convergedFrom === null || this.#lacksKey(entry, sourceName)) return false
     return time <= entry.convergedFrom
   }

@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -14,7 +14,7 @@ import { listCollections, listDatabases } from './listing.ts'
 export interface LeaveFilterParts {
   destination: Cluster
   selection: Selects
-  catalogue: { remove(uuid: string): void }
+  catalog: { remove(uuid: string): void }
   metadata: Metadata
   destinationDefinitions: DestinationDefinitions
   deferredOptions: DeferredOptions
@@ -28,8 +28,8 @@ const atOnce = 8
  * Removes collections from the sync that its filters no longer include: drops them on the destination, or restores
  * their deferred options, because no commit does that for them. Repeatable: an entry is removed last.
  */
-export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogueEntry[], drops: boolean): Promise<void> {
-  const { catalogue, metadata, destinationDefinitions, context } = parts
+export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry[], drops: boolean): Promise<void> {
+  const { catalog, metadata, destinationDefinitions, context } = parts
   await inParallel(atOnce, entries, async (entry) => {
     const name = namespace(entry.database, entry.name)
     // A collection with a temporary name is always dropped, because no later step would give it its own name.
@@ -37,7 +37,7 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogueEnt
     if (dropped) await retry(`dropping ${name}`, context, () => destinationDefinitions.drop(entry))
     else if (entry.destinationUUID) await restoreOptions(parts, entry)
     await metadata.collections.remove(entry.uuid)
-    catalogue.remove(entry.uuid)
+    catalog.remove(entry.uuid)
     context.journal?.('namespace excluded', { namespace: name, dropped })
   })
 }
@@ -47,7 +47,7 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogueEnt
  * have duplicates under a unique index that the source never had. That index then keeps `prepareUnique`, and the others
  * are restored.
  */
-async function restoreOptions(parts: LeaveFilterParts, entry: CatalogueEntry): Promise<void> {
+async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Promise<void> {
   const { deferredOptions, destinationDefinitions, context } = parts
   const name = namespace(entry.database, entry.name)
   const steps = [

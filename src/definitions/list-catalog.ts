@@ -21,10 +21,10 @@ import { RawCursor } from '../mongo/raw-cursor.ts'
 import { isListed, type ListedCollection, listCollections, listDatabases, listIndexesOf } from './listing.ts'
 
 /** One collection with its secondary indexes, or one view. */
-export interface CatalogEntry extends ListedCollection, CollectionDefinition {}
+export interface ServerCatalogEntry extends ListedCollection, CollectionDefinition {}
 
 /** All user collections and views of a cluster, by database. */
-export type ClusterCatalog = Map<string, CatalogEntry[]>
+export type ClusterCatalog = Map<string, ServerCatalogEntry[]>
 
 /** Parallel commands when each database and collection is listed on its own: half of the shared connections. */
 const commandsAtOnce = 32
@@ -68,7 +68,7 @@ export async function readDefinitionsOf(
 ): Promise<Map<string, CollectionDefinition>> {
   const uuids = new Set(wanted.map(({ uuid }) => uuid))
   const definitions = new Map<string, CollectionDefinition>()
-  const add = (listed: CatalogEntry[]): void => {
+  const add = (listed: ServerCatalogEntry[]): void => {
     for (const { uuid, options, indexes } of listed) if (uuids.has(uuid)) definitions.set(uuid, { options, indexes })
   }
   const catalog = uuids.size > fewCollections ? await readCatalog(cluster) : null
@@ -102,7 +102,7 @@ export async function listDefinitions(
   cluster: Cluster,
   database: string,
   isWanted: (one: ListedCollection) => boolean = () => true,
-): Promise<CatalogEntry[]> {
+): Promise<ServerCatalogEntry[]> {
   return (await listEach(cluster, [database], isWanted)).get(database) ?? []
 }
 
@@ -120,7 +120,7 @@ async function listEach(
     listed.flatMap(({ uuid, name }) => (uuid !== '' && isUserCollection(name) ? [{ database, uuid, name }] : [])),
   )
   const indexes = await listIndexesOf(cluster, located, commandsAtOnce)
-  const withIndexes = (one: ListedCollection): CatalogEntry => ({ ...one, indexes: indexes.get(one.uuid) ?? [] })
+  const withIndexes = (one: ListedCollection): ServerCatalogEntry => ({ ...one, indexes: indexes.get(one.uuid) ?? [] })
   return new Map([...found].map(([database, listed]) => [database, listed.map(withIndexes)]))
 }
 
@@ -158,7 +158,7 @@ async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
   return catalog
 }
 
-function readRow(bytes: Buffer): { database: string; entry: CatalogEntry } | null {
+function readRow(bytes: Buffer): { database: string; entry: ServerCatalogEntry } | null {
   const row = fieldsOf(bytes, ['db', 'name', 'type', 'md', 'viewOn', 'pipeline', 'collation'])
   const database = stringOf(fieldNamed(row, 'db'))
   const name = stringOf(fieldNamed(row, 'name'))

@@ -172,16 +172,15 @@ async function readIndexesByName(cluster: Cluster, database: string, uuid: strin
 export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>): Promise<T> {
   if (cluster.sharded) {
     const first = await read()
-    await appendOplogNote(cluster, 'catalogue read')
-    if (!isDeepStrictEqual(first, await read()))
-      throw new TransientReplyError('the catalogue changed while it was read')
+    await appendOplogNote(cluster, 'catalog read')
+    if (!isDeepStrictEqual(first, await read())) throw new TransientReplyError('the catalog changed while it was read')
     return first
   }
   const before = await electionOf(cluster)
   const result = await read()
-  await appendOplogNote(cluster, 'catalogue read')
+  await appendOplogNote(cluster, 'catalog read')
   const after = await electionOf(cluster)
-  if (before !== after) throw new TransientReplyError('the primary changed during a catalogue read')
+  if (before !== after) throw new TransientReplyError('the primary changed during a catalog read')
   return result
 }
 

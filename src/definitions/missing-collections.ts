@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
@@ -11,8 +11,8 @@ import { readNames } from './list-catalog.ts'
  */
 export async function findMissing(
   { source, destination }: BothClusters,
-  entries: readonly CatalogueEntry[],
-): Promise<CatalogueEntry[]> {
+  entries: readonly CatalogEntry[],
+): Promise<CatalogEntry[]> {
   const created = entries.filter(({ destinationUUID }) => destinationUUID)
   const existing = await readNames(destination, databasesOf(created))
   const gone = created.filter(({ destinationUUID }) => !existing.has(destinationUUID ?? ''))
@@ -22,13 +22,13 @@ export async function findMissing(
 }
 
 /** @param during what was under way when the collection was missed */
-export function droppedByAnother({ database, name }: CatalogueEntry, during: string): FatalError {
+export function droppedByAnother({ database, name }: CatalogEntry, during: string): FatalError {
   return new FatalError(
     'DestinationConflict',
     `${during}: ${namespace(database, name)} was dropped on the destination by somebody else. Stop what writes there, then send resume, which creates the collection again and copies it. ${notLost.source}`,
   )
 }
 
-function databasesOf(entries: readonly CatalogueEntry[]): string[] {
+function databasesOf(entries: readonly CatalogEntry[]): string[] {
   return [...new Set(entries.map(({ database }) => database))]
 }

@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { KeyValues } from '../domain/choose-chunks.ts'
 import { compareKeys } from '../domain/compare-values.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -19,7 +19,7 @@ export interface PlacedRange {
 /** The zone ranges of the destination's collection, with the shards of each zone that may receive chunks. */
 export async function readPlacedRanges(
   destination: Cluster,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   key: ShardKey,
   shards: readonly string[],
 ): Promise<PlacedRange[]> {

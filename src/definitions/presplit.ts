@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { assignShards, chooseChunks, type KeyValues, type PlannedChunk, splitAlso } from '../domain/choose-chunks.ts'
 import { compareKeys } from '../domain/compare-values.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -36,7 +36,7 @@ const samplesPerChunk = 20
 export async function presplit(
   source: Cluster,
   destination: Cluster,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   key: ShardKey,
   shards: readonly string[],
 ): Promise<void> {
@@ -94,7 +94,7 @@ function planHashedChunks(
 
 async function planChunks(
   source: Cluster,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   key: ShardKey,
   { bytes, documents }: CollectionSize,
   shards: number,
@@ -114,7 +114,7 @@ function chunksMaxOf(shards: number): number {
 }
 
 /** The boundaries between the chunks of the source's collection; null if it does not have this shard key. */
-async function sourceBoundaries(source: Cluster, entry: CatalogueEntry, key: ShardKey): Promise<KeyValues[] | null> {
+async function sourceBoundaries(source: Cluster, entry: CatalogEntry, key: ShardKey): Promise<KeyValues[] | null> {
   const distribution = await readDistribution(source, namespace(entry.database, entry.sourceName), entry.uuid)
   if (!distribution || !sameShardKey(distribution.key, key)) return null
   return boundariesOf(await readChunks(source, entry.uuid))

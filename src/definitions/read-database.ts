@@ -1,4 +1,4 @@
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalog } from '../domain/catalog.ts'
 import { type IndexSpecification, isCapped } from '../domain/definition.ts'
 import { isConversion } from '../domain/namespace-filter.ts'
 import { fieldNamed, isTruthy } from '../domain/raw-bson.ts'
@@ -11,7 +11,7 @@ import { type Distribution, distributionsByUuid, type Placement, readPlacements 
 export interface DatabaseReadParts {
   source: Cluster
   selection: Selection
-  catalogue: Catalogue
+  catalog: Catalog
 }
 
 /** The definitions of one source database at one point in time. */
@@ -29,11 +29,11 @@ export interface DatabaseSnapshot {
 
 /**
  * Reads a database's collections, and the indexes of those that are new, are in `touched`, or have another shard key
- * than in the catalogue.
+ * than in the catalog.
  * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read
  */
 export async function readDatabase(
-  { source, selection, catalogue }: DatabaseReadParts,
+  { source, selection, catalog }: DatabaseReadParts,
   database: string,
   touched: ReadonlySet<string> | 'all',
   prefetchMax: number,
@@ -46,7 +46,7 @@ export async function readDatabase(
   const distributions = await distributionsByUuid(source, database)
   const readsAllIndexes = touched === 'all' || listed.length <= prefetchMax
   const isTouched = ({ uuid }: ListedCollection): boolean => {
-    const known = catalogue.get(uuid)
+    const known = catalog.get(uuid)
     if (readsAllIndexes || touched.has(uuid) || !known) return true
     return source.sharded && !sameShardKey(known.shardKey, distributions.get(uuid)?.key ?? null)
   }

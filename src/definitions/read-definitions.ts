@@ -1,5 +1,5 @@
 import { type BuildIndexes, includedIndexes } from '../domain/build-indexes.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
@@ -22,7 +22,7 @@ interface Identified extends ListedDefinition {
 export interface DefinitionParts {
   clusters: BothClusters
   selection: Selection
-  catalogue: Catalogue
+  catalog: Catalog
   context: RetryContext
   buildIndexes: BuildIndexes
 }
@@ -37,8 +37,8 @@ export async function findDefinitionMismatches(
   stage: DefinitionStage,
   read?: BothCatalogs,
 ): Promise<Mismatch[]> {
-  const { clusters, selection, catalogue, context, buildIndexes } = parts
-  const known = catalogue.byDatabase()
+  const { clusters, selection, catalog, context, buildIndexes } = parts
+  const known = catalog.byDatabase()
   return await retry('comparing definitions', context, async () => {
     const [wanted, existing] = await Promise.all([
       read ? identified(read.source, selection) : readCatalog(clusters.source, selection),
@@ -48,7 +48,7 @@ export async function findDefinitionMismatches(
       const entries = known.get(database) ?? []
       // A replica set has no shard keys, so the key requested when the collection was created counts.
       if (!clusters.source.sharded) {
-        for (const one of source) one.shardKey = catalogue.get(one.uuid)?.shardKey ?? null
+        for (const one of source) one.shardKey = catalog.get(one.uuid)?.shardKey ?? null
       }
       const included = (all: Identified[]): Identified[] =>
         all.map((one) => ({ ...one, indexes: includedIndexes(one.indexes, buildIndexes, one.shardKey) }))
@@ -77,7 +77,7 @@ export async function findDefinitionMismatches(
  * Finds collections that someone dropped on the destination and created again. They look the same but hold nothing that
  * tandem wrote. Only the UUID shows this. compareDefinitions already reports collections that are missing.
  */
-function findReplaced(entries: CatalogueEntry[], wanted: Identified[], existing: Identified[]): Mismatch[] {
+function findReplaced(entries: CatalogEntry[], wanted: Identified[], existing: Identified[]): Mismatch[] {
   const names = new Map(existing.map(({ uuid, name }) => [uuid, name]))
   const existingNames = new Set(existing.map(({ name }) => name))
   const wantedUuids = new Set(wanted.map(({ uuid }) => uuid))

@@ -1,10 +1,10 @@
-import { type Catalogue, type CatalogueEntry, newEntry } from '../domain/catalogue.ts'
+import { type Catalog, type CatalogEntry, newEntry } from '../domain/catalog.ts'
 import { earlierOf } from '../domain/cluster-time.ts'
 import { type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { isMoved, isTemporary } from '../domain/namespace-filter.ts'
+import { isRenamedAcrossDatabases, isTemporary } from '../domain/namespace-filter.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 import type { RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
@@ -23,7 +23,7 @@ import { ReplacingCollections } from './replacing-collections.ts'
 import { type Placement, readDistributions, readPlacements, type ShardingEntries, wantedShardKey } from './sharding.ts'
 import { findSilentChanges, type SilentChanges } from './silent-definitions.ts'
 
-type NewState = CatalogueEntry['state'] | 'refused'
+type NewState = CatalogEntry['state'] | 'refused'
 
 /**
  * Reconciles definitions like documents: a DDL event says *which* database and collection changed. Their current
@@ -36,7 +36,7 @@ type NewState = CatalogueEntry['state'] | 'refused'
  */
 export class DefinitionReconciler {
   readonly #source: Cluster
-  readonly #catalogue: Catalogue
+  readonly #catalog: Catalog
   readonly #metadata: Metadata
   readonly #selection: Selection
   readonly #destination: DestinationDefinitions
@@ -48,7 +48,7 @@ export class DefinitionReconciler {
 
   constructor(parts: {
     source: Cluster
-    catalogue: Catalogue
+    catalog: Catalog
     metadata: Metadata
     selection: Selection
     destination: DestinationDefinitions
@@ -59,7 +59,7 @@ export class DefinitionReconciler {
     shardingEntries?: ShardingEntries
   }) {
     this.#source = parts.source
-    this.#catalogue = parts.catalogue
+    this.#catalog = parts.catalog
     this.#metadata = parts.metadata
     this.#selection = parts.selection
     this.#destination = parts.destination
@@ -67,14 +67,14 @@ export class DefinitionReconciler {
     this.#refuseExpiry = parts.refuseExpiry ?? false
     this.#shardingEntries = parts.shardingEntries ?? []
     this.#placements = new SourcePlacements(parts.metadata)
-    this.#replacing = new ReplacingCollections(parts.source, parts.catalogue)
+    this.#replacing = new ReplacingCollections(parts.source, parts.catalog)
     this.#destination.indexes.isStopped = () => this.#context.signal.aborted
-    this.#destination.isOurs = (uuid) => this.#catalogue.entries().some((entry) => entry.destinationUUID === uuid)
+    this.#destination.isOurs = (uuid) => this.#catalog.entries().some((entry) => entry.destinationUUID === uuid)
   }
 
   /**
    * @param touched UUIDs whose indexes may have changed; 'all' reads the indexes of every collection of the database
-   * @param newState the state of new collections: 'copying' while the initial catalogue is built, and for those that
+   * @param newState the state of new collections: 'copying' while the initial catalog is built, and for those that
    * are converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or
    * an event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the
    * commit timestamp is applied, because a collection that is still new was created after it
@@ -96,7 +96,7 @@ export class DefinitionReconciler {
       const { latest } = this.#source
       const time = earlierOf(
         latest,
-        operationTimeOf(await appendOplogNote(this.#source, 'before a catalogue read')) ?? latest,
+        operationTimeOf(await appendOplogNote(this.#source, 'before a catalog read')) ?? latest,
       )
       const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, touched, prefetchMax))
       const { listed, indexes } = snapshot
@@ -121,7 +121,7 @@ export class DefinitionReconciler {
       })
       const present = collections.filter(({ uuid }) => !awaited.has(uuid))
 
-      for (const entry of this.#catalogue.inDatabase(database)) {
+      for (const entry of this.#catalog.inDatabase(database)) {
         if (byUuid.has(entry.uuid)) continue
         const newName = snapshot.names.get(entry.uuid)
         const isRenamedOut = newName !== undefined && !isTemporary(entry.name)
@@ -131,7 +131,7 @@ export class DefinitionReconciler {
         if (isRenamedOut) this.#context.journal?.('existing namespace dropped', dropped)
       }
       await this.#dropViewsExcept(database, views)
-      for (const entry of this.#catalogue.inDatabase(database)) {
+      for (const entry of this.#catalog.inDatabase(database)) {
         const name = byUuid.get(entry.uuid)?.name
         if (entry.destinationUUID || !name || name === entry.name) continue
         // The source renamed the collection after its entry was stored and before the destination's UUID was.
@@ -141,14 +141,14 @@ export class DefinitionReconciler {
         // Stored before another collection takes the old name. Otherwise a restart would drop that one as unrecorded.
         await this.#metadata.collections.save([entry])
       }
-      const nameOf = (entry: CatalogueEntry): string => {
+      const nameOf = (entry: CatalogEntry): string => {
         const { name } = byUuid.get(entry.uuid) as ListedCollection
         if (!this.#awaitsKey(entry, name, snapshot)) return name
         if (newState === 'refused') throw changedAfterCommitPoint(database, name, 'renamed')
         return entry.name
       }
       await moveToNames(
-        () => this.#catalogue.inDatabase(database).filter((entry) => entry.destinationUUID),
+        () => this.#catalog.inDatabase(database).filter((entry) => entry.destinationUUID),
         nameOf,
         (entry, name) => this.#move(entry, name),
       )
@@ -160,7 +160,7 @@ export class DefinitionReconciler {
       // not stored, and then changed back on the source.
       const existingOptions = newState === 'refused' ? await this.#destination.existingOptions(database) : null
       for (const one of collections) {
-        const known = this.#catalogue.get(one.uuid)
+        const known = this.#catalog.get(one.uuid)
         if (!known) continue
         known.sourceName = one.name
         // Event application has ended and builds these indexes no more, so `#follow` builds them.
@@ -206,24 +206,24 @@ export class DefinitionReconciler {
     return this.#placements.changed(placements)
   }
 
-  readonly #isKnown = (uuid: string): boolean => this.#catalogue.get(uuid) !== undefined
+  readonly #isKnown = (uuid: string): boolean => this.#catalog.get(uuid) !== undefined
 
   #readDatabase(database: string, touched: ReadonlySet<string> | 'all', prefetchMax = 0): Promise<DatabaseSnapshot> {
-    const parts = { source: this.#source, selection: this.#selection, catalogue: this.#catalogue }
+    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog }
     return readDatabase(parts, database, touched, prefetchMax)
   }
 
   /**
    * Databases of a sharded source whose primary shard, or the shard key of one of their collections, is not the stored
    * one. 6.0.27 emits no event for refineCollectionShardKey, nor for a movePrimary without collections to clone. Also
-   * returns the namespaces of the collections in the catalogue that are being resharded.
+   * returns the namespaces of the collections in the catalog that are being resharded.
    */
   async silentlyResharded(): Promise<{ databases: string[]; resharding: string[] }> {
     if (!this.#source.sharded) return { databases: [], resharding: [] }
     const changed = new Set(await this.#placements.changed(await readPlacements(this.#source)))
     const resharding: string[] = []
     for (const { uuid, name, key, resharding: isResharding } of await readDistributions(this.#source)) {
-      const entry = this.#catalogue.get(uuid)
+      const entry = this.#catalog.get(uuid)
       if (!entry) continue
       if (isResharding) resharding.push(name)
       if (!sameShardKey(entry.shardKey, key)) changed.add(entry.database)
@@ -231,11 +231,11 @@ export class DefinitionReconciler {
     return { databases: [...changed], resharding }
   }
 
-  /** Definitions of a source older than 6.0 that differ from the catalogue; nothing for later releases. */
+  /** Definitions of a source older than 6.0 that differ from the catalog; nothing for later releases. */
   async silentChanges(withIndexes: boolean): Promise<SilentChanges> {
     if (!this.#source.before6) return { unknown: new Map(), changed: new Map() }
     const included = withIndexes ? this.#destination.indexes.included : null
-    return await findSilentChanges(this.#source, this.#catalogue, this.#selection, included)
+    return await findSilentChanges(this.#source, this.#catalog, this.#selection, included)
   }
 
   /**
@@ -245,7 +245,7 @@ export class DefinitionReconciler {
   async followSilentViews(): Promise<void> {
     if (!this.#source.before6) return
     const selected = await this.#selection.databases(await listDatabases(this.#source))
-    const databases = new Set([...selected, ...this.#catalogue.databases()])
+    const databases = new Set([...selected, ...this.#catalog.databases()])
     await inParallel(atOnce, [...databases], async (database) => {
       const all = await readCommitted(this.#source, () => listCollections(this.#source, database))
       const listed = await this.#selection.among(database, all)
@@ -262,7 +262,7 @@ export class DefinitionReconciler {
   }
 
   /** Drops indexes that the source no longer has, before the events of their drops. Returns true if it dropped one. */
-  async dropVanishedIndexes(entry: CatalogueEntry): Promise<boolean> {
+  async dropVanishedIndexes(entry: CatalogEntry): Promise<boolean> {
     const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
     if (!indexes) return false
     // Also drops an index that the sync otherwise leaves unchanged, because it may refuse the document.
@@ -273,19 +273,19 @@ export class DefinitionReconciler {
    * Builds the indexes of a collection whose copy has ended, if they were left out until then. No definition of the
    * collection may be followed meanwhile, but documents may be written.
    */
-  async buildAwaited(entry: CatalogueEntry): Promise<void> {
+  async buildAwaited(entry: CatalogEntry): Promise<void> {
     const what = `building the indexes of ${namespace(entry.database, entry.name)}`
     await retry(what, this.#context, () => this.#destination.indexes.buildAwaited(entry))
   }
 
-  async #drop(entry: CatalogueEntry): Promise<void> {
+  async #drop(entry: CatalogEntry): Promise<void> {
     await this.#destination.drop(entry)
     await this.#metadata.collections.remove(entry.uuid)
-    this.#catalogue.remove(entry.uuid)
+    this.#catalog.remove(entry.uuid)
   }
 
   /**
-   * Creates new collections, and those whose creation a crash interrupted: for each, an intent (a catalogue entry
+   * Creates new collections, and those whose creation a crash interrupted: for each, an intent (a catalog entry
    * without a destination UUID) is stored. Returns the UUIDs of the created collections, and of those whose definition
    * already matches this snapshot.
    */
@@ -295,10 +295,10 @@ export class DefinitionReconciler {
     snapshot: DatabaseSnapshot,
     stateOf: (uuid: string) => NewState,
   ): Promise<{ created: Set<string>; upToDate: Set<string> }> {
-    const intents: CatalogueEntry[] = []
+    const intents: CatalogEntry[] = []
     const upToDate = new Set<string>()
     for (const one of collections) {
-      const known = this.#catalogue.get(one.uuid)
+      const known = this.#catalog.get(one.uuid)
       if (known?.destinationUUID) continue
       const state = stateOf(one.uuid)
       // Its creation had no event, so events of its documents may have been skipped. It is converged instead.
@@ -319,8 +319,8 @@ export class DefinitionReconciler {
     if (intents.length === 0) return { created, upToDate: upToDate }
     // The intent is stored first, so that a collection created right before a crash is recognized as ours.
     await this.#metadata.collections.save(intents)
-    // The catalogue has the entries from here on, because a retry may find them dropped or renamed on the source.
-    for (const entry of intents) if (!this.#catalogue.get(entry.uuid)) this.#catalogue.add(entry)
+    // The catalog has the entries from here on, because a retry may find them dropped or renamed on the source.
+    for (const entry of intents) if (!this.#catalog.get(entry.uuid)) this.#catalog.add(entry)
     try {
       await inParallel(atOnce, intents, async (entry) => {
         await this.#destination.create(entry)
@@ -337,7 +337,7 @@ export class DefinitionReconciler {
   /**
    * The wanted shard key. A collection of a replica set keeps the key with which it was created, even after a rename.
    */
-  #wantedKey(entry: CatalogueEntry, { distributions }: DatabaseSnapshot): ShardKey | null {
+  #wantedKey(entry: CatalogEntry, { distributions }: DatabaseSnapshot): ShardKey | null {
     if (!this.#destination.sharding) return null
     if (!this.#source.sharded && entry.shardKey) return entry.shardKey
     return wantedShardKey(this.#source, distributions, this.#shardingEntries, entry)
@@ -349,13 +349,14 @@ export class DefinitionReconciler {
    * until the event of that rename arrives and requests a convergence: only the temporary name tells the convergence
    * that it must create the collection again (`IncompleteCollections`, `planConvergence`).
    */
-  #awaitsKey(entry: CatalogueEntry, name: string, { distributions }: DatabaseSnapshot): boolean {
-    if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isMoved(entry.name)) return false
+  #awaitsKey(entry: CatalogEntry, name: string, { distributions }: DatabaseSnapshot): boolean {
+    if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isRenamedAcrossDatabases(entry.name))
+      return false
     return wantedShardKey(this.#source, distributions, this.#shardingEntries, { ...entry, name }) !== null
   }
 
   async #follow(
-    entry: CatalogueEntry,
+    entry: CatalogEntry,
     one: ListedCollection,
     shardKey: ShardKey | null,
     indexes: IndexSpecification[] | undefined,
@@ -372,7 +373,7 @@ export class DefinitionReconciler {
     if (indexesChanged || keyChanged) await this.#metadata.collections.save([entry])
   }
 
-  async #move(entry: CatalogueEntry, name: string): Promise<void> {
+  async #move(entry: CatalogEntry, name: string): Promise<void> {
     await this.#destination.rename(entry, name)
     entry.name = name
     await this.#metadata.collections.save([entry])

@@ -1,5 +1,5 @@
 import type { ChangeEvent } from '../domain/change-event.ts'
-import { type IndexSpecification, traitsOf } from '../domain/definition.ts'
+import { deferredOptionsOf, type IndexSpecification } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
@@ -8,7 +8,7 @@ import type { ListedCollection } from './listing.ts'
 
 /** Throws FatalError if one of the indexes is a TTL index: with buildIndexes "never" the destination lacks it. */
 export function refuseExpiry(database: string, name: string, indexes: IndexSpecification[]): void {
-  if (!indexes.some((index) => traitsOf(index).expireAfterSeconds !== undefined)) return
+  if (!indexes.some((index) => deferredOptionsOf(index).expireAfterSeconds !== undefined)) return
   throw new FatalError(
     'VerificationNotSupported',
     `${namespace(database, name)} has a TTL index, which cannot be verified with buildIndexes "never": documents would expire ` +

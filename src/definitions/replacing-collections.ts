@@ -1,4 +1,4 @@
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalog } from '../domain/catalog.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { ListedCollection } from './listing.ts'
 
@@ -9,17 +9,17 @@ import type { ListedCollection } from './listing.ts'
  */
 export class ReplacingCollections {
   readonly #source: Cluster
-  readonly #catalogue: Catalogue
+  readonly #catalog: Catalog
   /** UUIDs of the collections that are not created yet, by database. A retry does not find the former ones any more. */
   readonly #awaited = new Map<string, ReadonlySet<string>>()
 
-  constructor(source: Cluster, catalogue: Catalogue) {
+  constructor(source: Cluster, catalog: Catalog) {
     this.#source = source
-    this.#catalogue = catalogue
+    this.#catalog = catalog
   }
 
   /**
-   * Returns the UUIDs of the collections that are not created now. Called before the former collections leave the catalogue.
+   * Returns the UUIDs of the collections that are not created now. Called before the former collections leave the catalog.
    * @param mayAwait false for a collection whose event has arrived, or which needs none
    */
   awaitEvents(
@@ -30,12 +30,10 @@ export class ReplacingCollections {
     if (!this.#source.sharded) return new Set()
     const awaitedBefore = this.#awaited.get(database)
     const present = new Set(collections.map(({ uuid }) => uuid))
-    const gone = this.#catalogue.inDatabase(database).filter(({ uuid }) => !present.has(uuid))
+    const gone = this.#catalog.inDatabase(database).filter(({ uuid }) => !present.has(uuid))
     const names = new Set(gone.map(({ sourceName }) => sourceName))
     const isReplacing = ({ uuid, name }: ListedCollection): boolean => names.has(name) || !!awaitedBefore?.has(uuid)
-    const awaited = collections.filter(
-      (one) => !this.#catalogue.get(one.uuid) && isReplacing(one) && mayAwait(one.uuid),
-    )
+    const awaited = collections.filter((one) => !this.#catalog.get(one.uuid) && isReplacing(one) && mayAwait(one.uuid))
     const uuids = new Set(awaited.map(({ uuid }) => uuid))
     this.#awaited.set(database, uuids)
     return uuids

@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { KeyValues } from '../domain/choose-chunks.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
@@ -12,7 +12,7 @@ const sampleLimitMS = 10 * 60_000
 /** The shard key values of `count` random documents of the source, in key order. Text is compared by its bytes. */
 export async function sampleKeys(
   source: Cluster,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   key: ShardKey,
   count: number,
 ): Promise<KeyValues[]> {

@@ -1,4 +1,4 @@
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { type IndexSpecification, indexName } from '../domain/definition.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -10,18 +10,18 @@ import { isUnfinishedConversion } from './read-database.ts'
 
 /**
  * A source older than 6.0 emits events for drops and renames, but not for creations, indexes, options or views.
- * Therefore its definitions are read periodically. Collections that are not in the catalogue are converged, because
+ * Therefore its definitions are read periodically. Collections that are not in the catalog are converged, because
  * events of their documents may have been skipped. All other changes are reconciled. Views are made equal at commit.
  */
 export interface SilentChanges {
-  /** Selected collections of the source that are not in the catalogue, by UUID, each with its namespace. */
+  /** Selected collections of the source that are not in the catalog, by UUID, each with its namespace. */
   unknown: Map<string, string>
-  /** The databases in which a definition in the catalogue has changed, each with a description of the first change. */
+  /** The databases in which a definition in the catalog has changed, each with a description of the first change. */
   changed: Map<string, string>
 }
 
 /** The indexes of a collection with this shard key that the sync creates and compares. */
-type IncludedIndexes = (all: IndexSpecification[], shardKey: CatalogueEntry['shardKey']) => IndexSpecification[]
+type IncludedIndexes = (all: IndexSpecification[], shardKey: CatalogEntry['shardKey']) => IndexSpecification[]
 
 /**
  * Finds changed definitions that a committed read confirms. Views are not compared.
@@ -29,14 +29,14 @@ type IncludedIndexes = (all: IndexSpecification[], shardKey: CatalogueEntry['sha
  */
 export async function findSilentChanges(
   source: Cluster,
-  catalogue: Catalogue,
+  catalog: Catalog,
   selection: Selection,
   included: IncludedIndexes | null,
 ): Promise<SilentChanges> {
   const found: SilentChanges = { unknown: new Map(), changed: new Map() }
   const selected = await selection.databases(await listDatabases(source))
-  await inParallel(databasesAtOnce, [...new Set([...selected, ...catalogue.databases()])], async (database) => {
-    const find = (): Promise<DatabaseChanges> => findChanges(source, catalogue, selection, database, included)
+  await inParallel(databasesAtOnce, [...new Set([...selected, ...catalog.databases()])], async (database) => {
+    const find = (): Promise<DatabaseChanges> => findChanges(source, catalog, selection, database, included)
     const first = await find()
     if (first.change === null && first.unknown.size === 0) return
     // A primary that is about to be deposed may show a change that will be rolled back.
@@ -56,21 +56,26 @@ interface DatabaseChanges {
 
 async function findChanges(
   source: Cluster,
-  catalogue: Catalogue,
+  catalog: Catalog,
   selection: Selection,
   database: string,
   included: IncludedIndexes | null,
 ): Promise<DatabaseChanges> {
-  const all = await selection.among(database, await listCollections(source, database))
-  const listed = all.filter((one) => one.type === 'collection' && !isUnfinishedConversion(one))
-  const unknown = new Map(listed.flatMap(({ uuid, name }) => (catalogue.get(uuid) ? [] : [[uuid, name] as const])))
+  const existing = await listCollections(source, database)
+  const selected = await selection.among(database, existing)
+  const listed = selected.filter((one) => one.type === 'collection' && !isUnfinishedConversion(one))
+  const unknown = new Map(listed.flatMap(({ uuid, name }) => (catalog.get(uuid) ? [] : [[uuid, name] as const])))
   const present = new Set(listed.map(({ uuid }) => uuid))
-  const gone = catalogue.inDatabase(database).find(({ uuid }) => !present.has(uuid))
-  if (gone) return { unknown, change: `${namespace(database, gone.sourceName)} was dropped` }
+  const gone = catalog.inDatabase(database).find(({ uuid }) => !present.has(uuid))
+  if (gone) {
+    const isRenamed = existing.some(({ uuid }) => uuid === gone.uuid)
+    const what = isRenamed ? 'renamed to a name that the filter excludes' : 'dropped'
+    return { unknown, change: `${namespace(database, gone.sourceName)} was ${what}` }
+  }
   const located = listed.map(({ uuid, name }) => ({ database, uuid, name }))
   const indexes = included ? await listIndexesOf(source, located) : null
   for (const one of listed) {
-    const entry = catalogue.get(one.uuid)
+    const entry = catalog.get(one.uuid)
     if (!entry) continue
     const all = indexes?.get(one.uuid)
     const change = changeOf(entry, one, all && included?.(all, entry.shardKey))
@@ -79,7 +84,7 @@ async function findChanges(
   return { unknown, change: null }
 }
 
-function changeOf(entry: CatalogueEntry, one: ListedCollection, indexes?: IndexSpecification[]): string | null {
+function changeOf(entry: CatalogEntry, one: ListedCollection, indexes?: IndexSpecification[]): string | null {
   const name = namespace(entry.database, entry.sourceName)
   if (entry.sourceName !== one.name || entry.name !== one.name) return `${name} was renamed`
   if (!sameFields(entry.wanted.options, one.options)) return `the options of ${name} were changed`
@@ -88,7 +93,7 @@ function changeOf(entry: CatalogueEntry, one: ListedCollection, indexes?: IndexS
 }
 
 /** The name of an index that was created, dropped or changed; null when no index changed. */
-function changedIndex(entry: CatalogueEntry, indexes: IndexSpecification[]): string | null {
+function changedIndex(entry: CatalogEntry, indexes: IndexSpecification[]): string | null {
   const found = new Map(indexes.map((index) => [indexName(index), index]))
   for (const known of entry.wanted.indexes) {
     const name = indexName(known)

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { MongoServerError } from 'mongodb'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { KeyValues } from '../domain/choose-chunks.ts'
 import { assert } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -14,11 +14,11 @@ import { minKey } from './sample-keys.ts'
 /** The destination's collection, whose chunks are split and moved. Every method may be repeated. */
 export class SplitCollection {
   readonly #destination: Cluster
-  readonly #entry: CatalogueEntry
+  readonly #entry: CatalogEntry
   readonly #name: string
   readonly #key: ShardKey
 
-  constructor(destination: Cluster, entry: CatalogueEntry, key: ShardKey) {
+  constructor(destination: Cluster, entry: CatalogEntry, key: ShardKey) {
     this.#destination = destination
     this.#entry = entry
     this.#name = namespace(entry.database, entry.name)

@@ -1,4 +1,4 @@
-import { type Catalogue, type CatalogueEntry, newEntry } from '../domain/catalogue.ts'
+import { type Catalog, type CatalogEntry, newEntry } from '../domain/catalog.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
@@ -18,7 +18,7 @@ export interface TakeOverParts {
   destination: Cluster
   /** What may be taken over, or dropped. */
   selection: Selects
-  catalogue: Catalogue
+  catalog: Catalog
   metadata: Metadata
   deferredOptions: DeferredOptions
   destinationDefinitions: DestinationDefinitions
@@ -29,14 +29,14 @@ export interface TakeOverParts {
 
 /**
  * Prepares a destination that already has data (`existingData: converge`), before its definitions are reconciled for
- * the first time. Collections that can become equal enter the catalogue with the definition that they have, so that the
+ * the first time. Collections that can become equal enter the catalog with the definition that they have, so that the
  * reconciliation changes only what differs. All other selected collections and views are dropped. Namespaces that are
  * not selected are not changed.
  *
  * This is repeatable. A collection belongs to tandem once its entry is stored, and is then never dropped here.
  */
 export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
-  const { destination, selection, catalogue, deferredOptions, context } = parts
+  const { destination, selection, catalog, deferredOptions, context } = parts
   const databases = await retry('listing databases', context, async () =>
     selection.databases(await listDatabases(destination)),
   )
@@ -44,38 +44,39 @@ export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
     await retry(`taking over ${database}`, context, () => takeOverDatabase(parts, database))
   }
   // During the sync, a TTL index would delete documents, and a unique index would refuse them.
-  await deferredOptions.deferAll(catalogue.entries().filter(({ converging }) => converging))
+  await deferredOptions.deferAll(catalog.entries().filter(({ converging }) => converging))
 }
 
 async function takeOverDatabase(parts: TakeOverParts, database: string): Promise<void> {
-  const { source, destination, selection, catalogue, metadata, context, shardingEntries } = parts
+  const { source, destination, selection, catalog, metadata, context, shardingEntries } = parts
   const awaitsIndexes = parts.destinationDefinitions.indexes.afterCopy
   const { wanted, existing, sourceKeys } = await readExisting(source, destination, selection, database, shardingEntries)
   // Nothing may be dropped for a source that cannot be synced.
   refuseUnsupported(database, wanted)
   refuseUndistributable(database, wanted, sourceKeys)
-  const ours = new Set(catalogue.entries().map(({ destinationUUID }) => destinationUUID))
+  const ours = new Set(catalog.entries().map(({ destinationUUID }) => destinationUUID))
   const pairs: { found: ListedCollection; wanted: ListedCollection; distribution: Distribution | null }[] = []
   for (const { existing: found, wanted: counterpart, distribution, fate } of existing) {
     const { name, type, uuid } = found
     if (type === 'collection' && ours.has(uuid)) continue
-    const known = counterpart && catalogue.get(counterpart.uuid)
+    const known = counterpart && catalog.get(counterpart.uuid)
     // A crash may have left an entry without a destination UUID whose collection exists and is empty. The
     // reconciliation creates it again.
     if (known && !known.destinationUUID) continue
     if (fate === 'converged' && type === 'view') continue
     awaitResharding(distribution)
-    // If `known`, the catalogue already has the counterpart, under a former name. What is found under the present name
+    // If `known`, the catalog already has the counterpart, under a former name. What is found under the present name
     // is dropped, and the reconciliation renames the counterpart.
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {
       await destination.write(database, { drop: name, ...(uuid && { collectionUUID: toUuid(uuid) }) })
-      context.journal?.('existing namespace dropped', { namespace: namespace(database, name), fate })
+      const logged = { namespace: namespace(database, name), fate: known ? 'replaced' : fate }
+      context.journal?.('existing namespace dropped', logged)
     }
   }
   const located = pairs.map(({ found }) => ({ database, uuid: found.uuid, name: found.name }))
   const indexes = await listIndexesOf(destination, located)
-  const entries = pairs.map(({ found, wanted: one, distribution }): CatalogueEntry => {
+  const entries = pairs.map(({ found, wanted: one, distribution }): CatalogEntry => {
     const definition = { options: found.options, indexes: indexes.get(found.uuid) ?? [] }
     const entry = newEntry(database, one, definition, 'copying')
     const shardKey = distribution?.key ?? null
@@ -83,5 +84,5 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
   })
   if (entries.length === 0) return
   await metadata.collections.save(entries)
-  for (const entry of entries) catalogue.add(entry)
+  for (const entry of entries) catalog.add(entry)
 }

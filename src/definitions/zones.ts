@@ -1,5 +1,5 @@
 import type { Document } from 'mongodb'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
 import { both } from '../domain/in-parallel.ts'
@@ -36,7 +36,7 @@ export function shardsMissing(
 export async function copyZones(
   source: Cluster,
   destination: Cluster,
-  entries: readonly CatalogueEntry[],
+  entries: readonly CatalogEntry[],
 ): Promise<void> {
   const sharded = entries.filter(({ shardKey }) => shardKey)
   if (!source.sharded || !destination.sharded || sharded.length === 0) return

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
@@ -20,7 +20,7 @@ const betweenAttemptsMS = 250
  * Throws FatalError DuplicateDocumentId when each of several reads returns two source documents with this `_id`. Each
  * shard enforces the uniqueness of `_id` only locally, so a collection with another shard key may hold duplicates.
  */
-export async function refuseDuplicate(source: Cluster, entry: CatalogueEntry, idElement: Buffer): Promise<void> {
+export async function refuseDuplicate(source: Cluster, entry: CatalogEntry, idElement: Buffer): Promise<void> {
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
   const key = identityKey(idElement)
   for (let attempt = 0; attempt < attemptsMax; attempt++) {
@@ -44,16 +44,16 @@ export async function refuseDuplicate(source: Cluster, entry: CatalogueEntry, id
  */
 export class AdjacentIds {
   readonly #source: Cluster
-  readonly #entry: CatalogueEntry
+  readonly #entry: CatalogEntry
   #last: IdentityKey | null = null
 
-  private constructor(source: Cluster, entry: CatalogueEntry) {
+  private constructor(source: Cluster, entry: CatalogEntry) {
     this.#source = source
     this.#entry = entry
   }
 
   /** Null where the source cannot hold two documents with the same `_id`. */
-  static of(source: Cluster, entry: CatalogueEntry): AdjacentIds | null {
+  static of(source: Cluster, entry: CatalogEntry): AdjacentIds | null {
     return source.sharded && isKeyed(entry) ? new AdjacentIds(source, entry) : null
   }
 

@@ -60,10 +60,10 @@ export class RangeReader {
     this.#next.catch(() => {}) // `fill` awaits it and throws
   }
 
-  rest(): Buffer[] {
-    const rest = this.documents.slice(this.at)
+  takeRemaining(): Buffer[] {
+    const remaining = this.documents.slice(this.at)
     this.at = this.documents.length
-    return rest
+    return remaining
   }
 
   #read(batchSize: number): Promise<RawBatch | null> {

@@ -1,5 +1,5 @@
 import { proveGone } from '../definitions/listing.ts'
-import { type CatalogueEntry, needsOneLane, waitsForCopy } from '../domain/catalogue.ts'
+import { type CatalogEntry, needsOneLane, waitsForCopy } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isKeyed } from '../domain/shard-key.ts'
@@ -31,10 +31,10 @@ export interface ReconcileDependencies extends TombstoneRecorder {
   context: RetryContext
   /**
    * Called when the destination's collection is not in the entry's namespace. Updates the entry from the stored
-   * catalogue, which another instance may have changed. Returns false when the collection is gone. Omitted when no
+   * catalog, which another instance may have changed. Returns false when the collection is gone. Omitted when no
    * other instance changes entries.
    */
-  locate?: (entry: CatalogueEntry) => Promise<boolean>
+  locate?: (entry: CatalogEntry) => Promise<boolean>
 }
 
 /**
@@ -49,7 +49,7 @@ export interface ReconcileDependencies extends TombstoneRecorder {
  */
 export async function reconcileDocuments(
   dependencies: ReconcileDependencies,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   identities: Identities,
   notBefore: ClusterTime,
 ): Promise<void> {
@@ -79,7 +79,7 @@ export async function reconcileDocuments(
  */
 async function inBulk(
   dependencies: ReconcileDependencies,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   identities: Identities,
   notBefore: ClusterTime,
 ): Promise<void> {
@@ -121,7 +121,7 @@ async function inBulk(
 /** Reads the documents that no event contained, writes each batch, and then deletes what the source does not have. */
 async function reconcileUnread(
   dependencies: ReconcileDependencies,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   unread: Identity[],
   notBefore: ClusterTime,
 ): Promise<void> {
@@ -161,7 +161,7 @@ async function reconcileUnread(
  */
 async function inOrder(
   dependencies: ReconcileDependencies,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   identities: Identities,
   notBefore: ClusterTime,
 ): Promise<void> {
@@ -198,7 +198,7 @@ const inOrderAtOnce = 50
 /** Refuses an `_id` that exists on two shards of the source, because tandem cannot decide which document to keep. */
 async function refuseSecond(
   { source }: ReconcileDependencies,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   readKeys: Set<IdentityKey>,
   key: IdentityKey,
   document: Buffer,
@@ -226,7 +226,7 @@ function withoutDocuments(identities: Identities): Identities {
  */
 async function read(
   dependencies: ReconcileDependencies,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   ids: Buffer[],
   notBefore: ClusterTime,
   take: (documents: Buffer[]) => Promise<void>,
@@ -249,7 +249,7 @@ async function read(
   }
 }
 
-async function remove(dependencies: ReconcileDependencies, entry: CatalogueEntry, absent: Buffer[]): Promise<void> {
+async function remove(dependencies: ReconcileDependencies, entry: CatalogEntry, absent: Buffer[]): Promise<void> {
   if (absent.length === 0) return
   if (entry.state === 'copying' && !isKeyed(entry)) {
     const removed = absent.map((idElement) => ({ idElement }))

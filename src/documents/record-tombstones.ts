@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 
 export interface TombstoneRecorder {
@@ -13,7 +13,7 @@ export interface TombstoneRecorder {
  */
 export async function recordTombstones(
   { metadata, nextOrder }: TombstoneRecorder,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   identities: readonly { idElement: Buffer; reorder?: boolean }[],
 ): Promise<void> {
   const first = nextOrder(identities.length)

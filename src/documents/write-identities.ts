@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { addCircumstances } from '../domain/circumstances.ts'
 import { isCollated } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
@@ -32,7 +32,7 @@ const refusedAttemptsMax = 5
  */
 export class DocumentWriter {
   readonly #destination: Cluster
-  readonly #dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>
+  readonly #dropVanishedIndexes: (entry: CatalogEntry) => Promise<boolean>
   readonly #meter: WorkMeter | null
 
   /**
@@ -43,7 +43,7 @@ export class DocumentWriter {
    */
   constructor(
     destination: Cluster,
-    dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean>,
+    dropVanishedIndexes: (entry: CatalogEntry) => Promise<boolean>,
     meter: WorkMeter | null = null,
   ) {
     this.#destination = destination
@@ -52,12 +52,12 @@ export class DocumentWriter {
   }
 
   /** Inserts in the given order. A document whose `_id` exists replaces the existing document. */
-  async insert(entry: CatalogueEntry, documents: Buffer[]): Promise<void> {
+  async insert(entry: CatalogEntry, documents: Buffer[]): Promise<void> {
     await this.upsert(entry, await this.insertNew(entry, documents))
   }
 
   /** Inserts, and returns the documents whose `_id` already exists. */
-  async insertNew(entry: CatalogueEntry, documents: Buffer[]): Promise<Buffer[]> {
+  async insertNew(entry: CatalogEntry, documents: Buffer[]): Promise<Buffer[]> {
     if (documents.length === 0) return []
     const failed = await this.#write(entry, 'insert', documents)
     const existing: Buffer[] = []
@@ -69,7 +69,7 @@ export class DocumentWriter {
     return existing
   }
 
-  async upsert(entry: CatalogueEntry, documents: Buffer[], attempt = 1): Promise<void> {
+  async upsert(entry: CatalogEntry, documents: Buffer[], attempt = 1): Promise<void> {
     if (documents.length === 0) return
     if (entry.shardKey && isKeyed(entry)) return await this.#upsertKeyed(entry, entry.shardKey, documents, attempt)
     const statements = documents.map((document) => upsertStatement(idElementOf(document), document))
@@ -81,7 +81,7 @@ export class DocumentWriter {
    * document whose shard key changed is not duplicated. The reverse order would never hide the document from readers,
    * but a unique index may refuse the new copy because of the old one.
    */
-  async #upsertKeyed(entry: CatalogueEntry, key: ShardKey, documents: Buffer[], attempt: number): Promise<void> {
+  async #upsertKeyed(entry: CatalogEntry, key: ShardKey, documents: Buffer[], attempt: number): Promise<void> {
     const removals: Buffer[] = []
     const upserts: Buffer[] = []
     const upserted: Buffer[] = []
@@ -108,7 +108,7 @@ export class DocumentWriter {
     for (const document of reinserted) await this.#insertAfterDelete(entry, document)
   }
 
-  async #update(entry: CatalogueEntry, documents: Buffer[], statements: Buffer[], attempt: number): Promise<void> {
+  async #update(entry: CatalogEntry, documents: Buffer[], statements: Buffer[], attempt: number): Promise<void> {
     const failed = await this.#write(entry, 'update', statements)
     for (const error of failed) {
       const document = documents[error.index] as Buffer
@@ -139,7 +139,7 @@ export class DocumentWriter {
     }
   }
 
-  async delete(entry: CatalogueEntry, idElements: Buffer[]): Promise<void> {
+  async delete(entry: CatalogEntry, idElements: Buffer[]): Promise<void> {
     if (idElements.length === 0) return
     const everywhere = isKeyed(entry)
     const statements = idElements.map((idElement) => deleteStatement(idElement, everywhere))
@@ -147,12 +147,12 @@ export class DocumentWriter {
     if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed, idElements[failed.index] as Buffer)
   }
 
-  async #write(entry: CatalogueEntry, verb: Verb, statements: Buffer[]): Promise<StatementError[]> {
+  async #write(entry: CatalogEntry, verb: Verb, statements: Buffer[]): Promise<StatementError[]> {
     const write = (): Promise<StatementError[]> => writeStatements(this.#destination, targetOf(entry), verb, statements)
     return await (this.#meter?.time('applyWrite', write) ?? write())
   }
 
-  async #insertAfterDelete(entry: CatalogueEntry, document: Buffer): Promise<void> {
+  async #insertAfterDelete(entry: CatalogEntry, document: Buffer): Promise<void> {
     const [failed] = await this.#write(entry, 'insert', [document])
     if (!failed) return
     const idElement = idElementOf(document)
@@ -163,7 +163,7 @@ export class DocumentWriter {
   }
 
   /** @param tooLarge the error of the insert of the whole document */
-  async #insertInParts(entry: CatalogueEntry, document: Buffer, tooLarge: StatementError): Promise<void> {
+  async #insertInParts(entry: CatalogEntry, document: Buffer, tooLarge: StatementError): Promise<void> {
     const keyFields = new Set((entry.shardKey ?? []).map(({ path }) => path.split('.')[0] as string))
     const idElement = idElementOf(document)
     const parts = documentParts(idElement, document, keyFields)
@@ -182,13 +182,13 @@ export class DocumentWriter {
   /**
    * Whether an insert was refused because its `_id` exists. Reads the destination when the server's reply does not say.
    */
-  async #isSameId(entry: CatalogueEntry, { ofOtherIndex }: StatementError, idElement: Buffer): Promise<boolean> {
+  async #isSameId(entry: CatalogEntry, { ofOtherIndex }: StatementError, idElement: Buffer): Promise<boolean> {
     if (ofOtherIndex !== null) return !ofOtherIndex
     return isKeyed(entry) || (await existingIds(this.#destination, targetOf(entry), [idElement])).size > 0
   }
 
   async #refused(
-    entry: CatalogueEntry,
+    entry: CatalogEntry,
     error: StatementError,
     document: Buffer,
     again: () => Promise<void>,
@@ -202,7 +202,7 @@ export class DocumentWriter {
     await again()
   }
 
-  #refusal({ database, name }: CatalogueEntry, error: StatementError, idElement: Buffer): FatalError {
+  #refusal({ database, name }: CatalogEntry, error: StatementError, idElement: Buffer): FatalError {
     const of = namespace(database, name)
     const cause = new RefusedStatement(error)
     addCircumstances(cause, { cluster: this.#destination.name, command: error.command, namespace: of })
@@ -215,12 +215,12 @@ export class DocumentWriter {
   }
 }
 
-export function targetOf(entry: CatalogueEntry): CollectionTarget {
+export function targetOf(entry: CatalogEntry): CollectionTarget {
   assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} has no counterpart on the destination yet`)
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }
 
-function moved(entry: CatalogueEntry, error: StatementError): Error | null {
+function moved(entry: CatalogEntry, error: StatementError): Error | null {
   if (error.code !== code.collectionUUIDMismatch && error.code !== code.namespaceNotFound) return null
   return new MovedError(
     `${namespace(entry.database, entry.name)} on the destination is not the collection that tandem writes to (${error.message})`,
@@ -232,7 +232,7 @@ function moved(entry: CatalogueEntry, error: StatementError): Error | null {
  * then, neither reads nor deletes through mongos find them, but a document with the same `_id` that is inserted on that
  * shard causes a duplicate key error (measured on 6.0.27).
  */
-function orphaned(entry: CatalogueEntry, error: StatementError): Error | null {
+function orphaned(entry: CatalogEntry, error: StatementError): Error | null {
   if (!isKeyed(entry) || error.ofOtherIndex !== false) return null
   return new TransientReplyError('the shard still has an orphaned document with the same _id')
 }

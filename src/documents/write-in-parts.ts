@@ -43,16 +43,16 @@ export function documentParts(
   document: Buffer,
   ofInsert: ReadonlySet<string> = new Set(),
 ): DocumentParts | null {
-  const room = objectBytesMax - reserveBytes - idElement.length
+  const capacity = objectBytesMax - reserveBytes - idElement.length
   const marker = { name: `tandem_${randomBytes(12).toString('hex')}`, value: typedBoolean(true) }
   const [id, ...fields] = readFields(document)
   if (id?.name !== '_id') return null
-  const insertRoom = room - idElement.length
-  const taken = takePrefix(fields, insertRoom)
+  const insertCapacity = capacity - idElement.length
+  const taken = takePrefix(fields, insertCapacity)
   const rest = fields.slice(taken)
   const updates: RawFields[] = []
-  if (insertRoom < 0 || rest.some(({ name }) => ofInsert.has(name))) return null
-  if (!addFields(updates, '', fields, taken, room)) return null
+  if (insertCapacity < 0 || rest.some(({ name }) => ofInsert.has(name))) return null
+  if (!addFields(updates, '', fields, taken, capacity)) return null
   const unset = { name: '$unset', value: typedDocument(buildDocument([marker])) }
   const last = updates.at(-1)
   // The last update also removes the marker, because the marker would make a document of almost 16 MB too large.
@@ -65,12 +65,12 @@ export function documentParts(
   }
 }
 
-/** The number of leading fields that fit into `room` bytes. */
-function takePrefix(fields: RawFields, room: number): number {
+/** The number of leading fields that fit into `capacity` bytes. */
+function takePrefix(fields: RawFields, capacity: number): number {
   let bytes = 0
   const beyond = fields.findIndex((field) => {
     bytes += sizeOf(field)
-    return bytes > room
+    return bytes > capacity
   })
   return beyond < 0 ? fields.length : beyond
 }
@@ -84,41 +84,41 @@ function sizeOf({ name, value }: RawFields[number]): number {
  * because the server adds several new fields in the order of their names. Returns false if updates cannot add the
  * fields, for instance because a name occurs twice: its update would change the field that exists already.
  */
-function addFields(updates: RawFields[], path: string, fields: RawFields, taken: number, room: number): boolean {
+function addFields(updates: RawFields[], path: string, fields: RawFields, taken: number, capacity: number): boolean {
   const before = new Set(fields.slice(0, taken).map(({ name }) => name))
   const rest = fields.slice(taken)
   const names = new Set(rest.map(({ name }) => name))
   return (
     names.size === rest.length &&
     rest.every(
-      ({ name, value }) => isPlain(name) && !before.has(name) && addValue(updates, `${path}${name}`, value, room),
+      ({ name, value }) => isPlain(name) && !before.has(name) && addValue(updates, `${path}${name}`, value, capacity),
     )
   )
 }
 
-function addValue(updates: RawFields[], path: string, value: TypedValue, room: number): boolean {
-  const left = room - Buffer.byteLength(path)
-  if (value.length <= left) {
+function addValue(updates: RawFields[], path: string, value: TypedValue, capacity: number): boolean {
+  const remaining = capacity - Buffer.byteLength(path)
+  if (value.length <= remaining) {
     updates.push(setting(path, value))
     return true
   }
   const isArray = value[0] === bsonType.array
   if (!isArray && value[0] !== bsonType.document) return false
   const fields = readFields(embedded(value))
-  const taken = takePrefix(fields, left)
+  const taken = takePrefix(fields, remaining)
   updates.push(setting(path, withFields(value, fields.slice(0, taken))))
-  if (!isArray) return addFields(updates, `${path}.`, fields, taken, room)
-  return isNumbered(fields) && addItems(updates, path, fields.slice(taken), left)
+  if (!isArray) return addFields(updates, `${path}.`, fields, taken, capacity)
+  return isNumbered(fields) && addItems(updates, path, fields.slice(taken), remaining)
 }
 
 /** Adds updates that append these items to the array at `path`. */
-function addItems(updates: RawFields[], path: string, items: RawFields, room: number): boolean {
+function addItems(updates: RawFields[], path: string, items: RawFields, capacity: number): boolean {
   for (let from = 0; from < items.length; ) {
     const rest = items.slice(from)
-    const taken = takePrefix(rest, Math.min(room, itemBytesMax))
+    const taken = takePrefix(rest, Math.min(capacity, itemBytesMax))
     const [first] = rest as [RawFields[number]]
     if (taken > 0) updates.push(appending(path, rest.slice(0, taken)))
-    else if (!addValue(updates, `${path}.${first.name}`, first.value, room)) return false
+    else if (!addValue(updates, `${path}.${first.name}`, first.value, capacity)) return false
     from += Math.max(1, taken)
   }
   return true

@@ -26,16 +26,16 @@ export function wantedOwners(
       Math.floor(movable / members.length) + (position < movable % members.length ? 1 : 0),
     ]),
   )
-  const left = (member: OwnerToken): number => share.get(member) ?? 0
-  const take = (member: OwnerToken): void => void share.set(member, left(member) - 1)
+  const remaining = (member: OwnerToken): number => share.get(member) ?? 0
+  const take = (member: OwnerToken): void => void share.set(member, remaining(member) - 1)
   const pool: number[] = []
   for (const [partition, owner] of owners.entries()) {
     if (owner !== null && !ownedBy.has(owner)) continue
-    if (owner !== null && left(owner) > 0) take(owner)
+    if (owner !== null && remaining(owner) > 0) take(owner)
     else pool.push(partition)
   }
   for (const partition of pool) {
-    const member = sorted.find((one) => left(one) > 0) as OwnerToken
+    const member = sorted.find((one) => remaining(one) > 0) as OwnerToken
     take(member)
     wanted[partition] = member
   }

@@ -57,7 +57,7 @@ export class BackOff {
   }
 
   /** How long to pause after a write, as a multiple of the write's own duration. */
-  rest(writes: number): number {
+  pauseFactor(writes: number): number {
     const halvings = Math.floor(Math.log2(writes))
     return this.#level > halvings ? 2 ** (this.#level - halvings) - 1 : 0
   }

@@ -1,5 +1,5 @@
 import type { IndexCounts } from './collection-figures.ts'
-import { type IndexSpecification, indexName, sameButForName, traitsOf } from './definition.ts'
+import { deferredOptionsOf, type IndexSpecification, indexName, sameButForName } from './definition.ts'
 
 /** Counts how many indexes of a collection exist on the destination and how many are deferred until the commit. */
 
@@ -29,6 +29,6 @@ export function countIndexes(wanted: readonly IndexSpecification[], state: Build
 }
 
 function hasDeferredOptions(one: IndexSpecification): boolean {
-  const { unique, prepareUnique, hidden, expireAfterSeconds } = traitsOf(one)
+  const { unique, prepareUnique, hidden, expireAfterSeconds } = deferredOptionsOf(one)
   return unique || prepareUnique || hidden || expireAfterSeconds !== undefined
 }

@@ -34,7 +34,7 @@ export const neverExpires = 2_147_483_647
 export const widestCappedBytes = 1_125_899_906_842_624n
 
 /** Index options that `collMod` can set later, so tandem defers them until the commit. */
-const indexTraits = new Set(['unique', 'prepareUnique', 'hidden', 'expireAfterSeconds'])
+const deferredIndexOptions = new Set(['unique', 'prepareUnique', 'hidden', 'expireAfterSeconds'])
 /** Fields of a specification that carry no information: the server ignores or derives them. */
 const ignoredFields = new Set(['ns', 'background'])
 
@@ -108,7 +108,7 @@ export function indexWhileDeferred(specification: IndexSpecification, collection
 const simpleCollation: TypedValue = typedDocument(buildDocument([{ name: 'locale', value: typedString('simple') }]))
 
 /** True if the two indexes differ only in the deferred options, which `collMod` sets at the commit. */
-export function differOnlyInTraits(one: IndexSpecification, other: IndexSpecification): boolean {
+export function differOnlyInDeferredOptions(one: IndexSpecification, other: IndexSpecification): boolean {
   return Buffer.compare(immutablePart(one), immutablePart(other)) === 0
 }
 
@@ -116,8 +116,8 @@ export function differOnlyInTraits(one: IndexSpecification, other: IndexSpecific
  * True if the existing index can become the wanted one: `collMod` can add an expiry to an index but cannot remove it.
  */
 export function canBecome(existing: IndexSpecification, wanted: IndexSpecification): boolean {
-  if (traitsOf(existing).expireAfterSeconds && !traitsOf(wanted).expireAfterSeconds) return false
-  return differOnlyInTraits(existing, wanted)
+  if (deferredOptionsOf(existing).expireAfterSeconds && !deferredOptionsOf(wanted).expireAfterSeconds) return false
+  return differOnlyInDeferredOptions(existing, wanted)
 }
 
 /**
@@ -126,17 +126,22 @@ export function canBecome(existing: IndexSpecification, wanted: IndexSpecificati
  * Until the commit the plain index is right, because nothing may expire.
  */
 export function lacksExpiry(existing: IndexSpecification, wanted: IndexSpecification): boolean {
-  return traitsOf(wanted).expireAfterSeconds !== undefined && traitsOf(existing).expireAfterSeconds === undefined
+  return (
+    deferredOptionsOf(wanted).expireAfterSeconds !== undefined &&
+    deferredOptionsOf(existing).expireAfterSeconds === undefined
+  )
 }
 
 /** True for indexes that the server treats as identical while their deferred options are left out. */
 export function sameButForName(one: IndexSpecification, other: IndexSpecification): boolean {
   const nameless = (index: IndexSpecification): RawFields => index.filter((field) => field.name !== 'name')
-  return differOnlyInTraits(nameless(one), nameless(other))
+  return differOnlyInDeferredOptions(nameless(one), nameless(other))
 }
 
 function immutablePart(specification: IndexSpecification): Buffer {
-  const fields = specification.filter((field) => !indexTraits.has(field.name) && !ignoredFields.has(field.name))
+  const fields = specification.filter(
+    (field) => !deferredIndexOptions.has(field.name) && !ignoredFields.has(field.name),
+  )
   return buildDocument(sorted(fields))
 }
 
@@ -144,14 +149,14 @@ function sorted(fields: RawFields): RawFields {
   return [...fields].sort((one, other) => (one.name < other.name ? -1 : 1))
 }
 
-export interface IndexTraits {
+export interface DeferredIndexOptions {
   unique: boolean
   prepareUnique: boolean
   hidden: boolean
   expireAfterSeconds: TypedValue | undefined
 }
 
-export function traitsOf(specification: IndexSpecification): IndexTraits {
+export function deferredOptionsOf(specification: IndexSpecification): DeferredIndexOptions {
   return {
     unique: isTruthy(fieldNamed(specification, 'unique')),
     prepareUnique: isTruthy(fieldNamed(specification, 'prepareUnique')),

@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from './catalogue.ts'
+import type { CatalogEntry } from './catalog.ts'
 import { assert } from './errors.ts'
 import { namespace } from './namespace.ts'
 import type { StartConfiguration } from './start-request.ts'
@@ -13,7 +13,7 @@ export function swapConfiguration(configuration: StartConfiguration): StartConfi
  * Swaps the two collections of an entry. `wanted` remains the definition that the former source had at its commit,
  * which the new destination has too. The next read of the new source finds what has changed since.
  */
-export function swapEntry(entry: CatalogueEntry): CatalogueEntry {
+export function swapEntry(entry: CatalogEntry): CatalogEntry {
   assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} was committed without a counterpart`)
   return {
     ...entry,

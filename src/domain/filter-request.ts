@@ -7,7 +7,7 @@ export interface FilterRequest extends NamespaceFilters {
   dropExcluded: boolean
 }
 
-/** A change of the filters that is not planned yet. The stored catalogue may still be based on the former filters. */
+/** A change of the filters that is not planned yet. The stored catalog may still be based on the former filters. */
 export interface FilterChange {
   /** The filters that were replaced since collections were last planned, oldest first. */
   before: NamespaceFilters[]

@@ -1,4 +1,4 @@
-import type { CatalogueEntry } from './catalogue.ts'
+import type { CatalogEntry } from './catalog.ts'
 import { countIndexes } from './count-indexes.ts'
 import type { IndexSpecification } from './definition.ts'
 import type { IndexBuilding } from './progress.ts'
@@ -12,7 +12,7 @@ export interface IndexBuild {
   missing: number
 }
 
-type BuiltEntry = Pick<CatalogueEntry, 'uuid' | 'destinationUUID' | 'refusedIndexes' | 'awaitsIndexes' | 'wanted'>
+type BuiltEntry = Pick<CatalogEntry, 'uuid' | 'destinationUUID' | 'refusedIndexes' | 'awaitsIndexes' | 'wanted'>
 
 /**
  * A cache for the time before the commit: the number of built indexes by list of wanted indexes. The number is valid

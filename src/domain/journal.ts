@@ -41,7 +41,7 @@ export interface JournalFields {
   'barrier reached': { clusterTime: string; databases: string[]; partitions: number[] }
   'barrier led': { clusterTime: string; databases: string[]; seconds: number }
   'barrier passed': { clusterTime: string; seconds: number }
-  /** `fate`: whether the namespace is created and copied again, does not exist on the source, or is not selected. */
+  /** `fate`: why the namespace was dropped; docs/logs.md lists the values. */
   'existing namespace dropped': { namespace: string; fate: string }
   'convergence requested': { all: boolean }
   'filter changed': { dropExcluded: boolean }

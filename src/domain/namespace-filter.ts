@@ -27,8 +27,8 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
   if (includeNamespaces && !includeNamespaces.some(names)) return false
   // `collectionsRegex` excludes only names that users choose. It does not exclude a collection with a temporary name,
   // because the server renames that collection later.
-  const isMeant = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
-  return !excludeNamespaces?.some((filter) => isMeant(filter) && names(filter))
+  const applies = (filter: NamespaceFilter): boolean => !filter.collectionsRegex || !isTemporary(collection)
+  return !excludeNamespaces?.some((filter) => applies(filter) && names(filter))
 }
 
 /** Whether a collection of this database could be synced under any name. */
@@ -61,7 +61,7 @@ const buckets = /^system\.buckets\.(.+)$/s
 /** The temporary names of `$out`, mapReduce and a rename from another database. They do not contain the final name. */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
 /** The temporary name that a rename from another database uses. */
-const moved = /^tmp.{5}\.renameCollection$/
+const renamedAcrossDatabases = /^tmp.{5}\.renameCollection$/
 /** The same pattern as `temporary` for queries on the server. */
 export const temporaryNames = temporary.source
 
@@ -82,8 +82,8 @@ export function isTimeSeries({ name, type }: { name: string; type?: string }): b
 }
 
 /** True for a collection that the server writes under a temporary name because of a rename from another database. */
-export function isMoved(collection: string): boolean {
-  return moved.test(collection)
+export function isRenamedAcrossDatabases(collection: string): boolean {
+  return renamedAcrossDatabases.test(collection)
 }
 
 /** True for a collection that convertToCapped writes under a temporary name. */

@@ -137,7 +137,7 @@ export class ClusterWriter {
    */
   async #drained(comment: string, numbered: NumberedWrite | null): Promise<void> {
     const key = Symbol(comment)
-    this.#cluster.monitor?.begin(key, 'waiting for a write of unknown outcome to end', '')
+    this.#cluster.monitor?.begin(key, 'waiting for a write of unknown outcome to end')
     try {
       await this.#cluster.idle({ 'command.comment': comment })
       await numbered?.close()

@@ -1,5 +1,5 @@
 import type { Document } from 'mongodb'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { Cluster } from './cluster.ts'
 import { code, codeOf, TransientReplyError } from './errors.ts'
 
@@ -53,7 +53,7 @@ export function renamedTo(error: unknown): string | null | undefined {
  * longer exists.
  */
 export async function underPresentName(
-  entry: Pick<CatalogueEntry, 'name'>,
+  entry: Pick<CatalogEntry, 'name'>,
   run: (name: string) => Promise<unknown>,
 ): Promise<void> {
   try {

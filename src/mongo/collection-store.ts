@@ -1,6 +1,6 @@
 import { Binary, type Document, type Timestamp } from 'mongodb'
 import { batched } from '../domain/batched.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
@@ -42,7 +42,7 @@ export class CollectionStore {
     this.#coordinator = coordinator
   }
 
-  async load(): Promise<CatalogueEntry[]> {
+  async load(): Promise<CatalogEntry[]> {
     const found = await this.#stored.find('collections', {})
     return found.map((document) => ({
       uuid: fromUuid(document['_id'] as Binary),
@@ -50,7 +50,7 @@ export class CollectionStore {
       name: document['name'] as string,
       sourceName: document['name'] as string,
       destinationUUID: document['destinationUUID'] ? fromUuid(document['destinationUUID'] as Binary) : null,
-      state: document['state'] as CatalogueEntry['state'],
+      state: document['state'] as CatalogEntry['state'],
       // Schema version 1 has no such field: its collections were created empty.
       converging: document['converging'] === true,
       convergedFrom: convergedFromOf(document),
@@ -74,7 +74,7 @@ export class CollectionStore {
   }
 
   /** Stores the coordinator's view of collections. The instance that ends their copy stores its progress. */
-  async save(entries: CatalogueEntry[]): Promise<void> {
+  async save(entries: CatalogEntry[]): Promise<void> {
     const term = this.#coordinator.term
     await this.#stored.updateFenced(
       'collections',
@@ -113,7 +113,7 @@ export class CollectionStore {
    * a partition can end their copy.
    * @param epochs all partitions with the epochs of their current ownership
    */
-  async converge(entries: CatalogueEntry[], epochs: ReadonlyMap<number, number>): Promise<void> {
+  async converge(entries: CatalogEntry[], epochs: ReadonlyMap<number, number>): Promise<void> {
     const term = this.#coordinator.term
     const $max = Object.fromEntries([...epochs].map(([partition, epoch]) => [epochField(partition), epoch]))
     await this.#stored.update(
@@ -139,12 +139,12 @@ export class CollectionStore {
 
   /** Stores the start time of these collections' convergence. */
   async saveConvergedFrom(uuids: readonly string[], startTime: ClusterTime): Promise<void> {
-    const tenure = this.#coordinator.term
+    const { term } = this.#coordinator
     await this.#stored.update(
       'collections',
       uuids.map((uuid) => ({
-        q: { _id: toUuid(uuid), tenure: { $lte: tenure } },
-        u: { $set: { tenure, convergedFrom: toTimestamp(startTime) } },
+        q: { _id: toUuid(uuid), tenure: { $lte: term } },
+        u: { $set: { tenure: term, convergedFrom: toTimestamp(startTime) } },
       })),
     )
   }
@@ -153,7 +153,7 @@ export class CollectionStore {
    * Stores that these collections are split into segments. Does not store their definitions, which may have changed
    * since. Returns the UUIDs of those that still exist and that no later term has written.
    */
-  async savePlanned(entries: CatalogueEntry[]): Promise<string[]> {
+  async savePlanned(entries: CatalogEntry[]): Promise<string[]> {
     const term = this.#coordinator.term
     await this.#stored.update(
       'collections',

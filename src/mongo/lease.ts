@@ -229,9 +229,9 @@ export class Lease {
     // `settled` equals the epoch when the writes of all earlier terms have ended, and exceeds it when the writes of this
     // term have ended as well. While operations of this process or of a predecessor may still be running, `settled` does
     // not exceed the epoch, and the successor has to wait for them.
-    const settled = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
+    const drained = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
     const areDrained = !this.#context.signal.aborted && !this.sessions.areOpen
-    const released = { expiresAt: givenUp, ...(areDrained ? { settled } : {}) }
+    const released = { expiresAt: givenUp, ...(areDrained ? { settled: drained } : {}) }
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: released }]).catch(() => {})
   }
 
@@ -365,7 +365,7 @@ export class Lease {
     this.#holder = null
     this.#term.abort()
     const own = found?.['incarnation'] === this.#owner.incarnation
-    const reason = own && found['buried'] ? 'buried' : 'taken'
+    const reason = own && found['buried'] ? 'evicted' : 'taken'
     this.#context.journal?.('lease lost', { lease: this.#name, epoch, reason })
     this.#onLost?.(reason)
   }
@@ -392,9 +392,9 @@ export class Lease {
 }
 
 /**
- * `buried`: the lease expired, and other instances fenced this one and took over its work. `taken`: another process
+ * `evicted`: the lease expired, and other instances fenced this one and took over its work. `taken`: another process
  * uses this instance's id.
  */
-export type LeaseLoss = 'buried' | 'taken'
+export type LeaseLoss = 'evicted' | 'taken'
 
 const leaseEnd = { $add: ['$$NOW', leaseMS] }

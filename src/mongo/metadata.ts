@@ -100,7 +100,7 @@ export class Metadata {
   }
 
   /** Called when a sync begins on this cluster or returns to it: an earlier announcement is no longer valid. */
-  async forgetMove(): Promise<void> {
+  async removeMove(): Promise<void> {
     await this.#stored.clear('moves')
   }
 

@@ -43,8 +43,7 @@ export class Reopenings {
     this.#lostAt ??= performance.now()
     // The first loss is not shown here: `retry` shows it until the stream is open again.
     if (this.#openings < 2) return
-    const message = reason instanceof Error ? reason.message : String(reason)
-    this.#context.monitor.begin(this.#key, 'reading the change stream', message)
+    this.#context.monitor.begin(this.#key, 'reading the change stream')
   }
 
   /**

@@ -12,11 +12,11 @@ import { isTransient, toFatal } from './errors.ts'
  * shown.
  */
 export class RetryMonitor {
-  readonly #active = new Map<symbol, { what: string; since: Date; reason: string }>()
+  readonly #active = new Map<symbol, { what: string; since: Date }>()
 
-  begin(key: symbol, what: string, reason: string): void {
+  begin(key: symbol, what: string): void {
     const known = this.#active.get(key)
-    this.#active.set(key, { what, since: known?.since ?? new Date(), reason })
+    this.#active.set(key, { what, since: known?.since ?? new Date() })
   }
 
   end(key: symbol): void {
@@ -119,7 +119,7 @@ class FailureStreak {
   failed(error: unknown): void {
     const { monitor, meter, onRetry } = this.#context
     if (meter) meter.retries += 1
-    monitor.begin(this.#key, this.#what, error instanceof Error ? error.message : String(error))
+    monitor.begin(this.#key, this.#what)
     onRetry?.(this.#what, error)
     if (this.#attempts === 0) this.#firstFailedAt = Date.now()
     this.#attempts += 1

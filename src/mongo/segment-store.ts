@@ -1,5 +1,5 @@
 import { Binary, type Document } from 'mongodb'
-import type { Segment } from '../domain/catalogue.ts'
+import type { Segment } from '../domain/catalog.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
 import { notOfLater, type StoredDocuments } from './stored-documents.ts'
@@ -24,7 +24,7 @@ export class SegmentStore {
   }
 
   /**
-   * Stores a plan. Segments are claimed in order of their priority (`rank`), and only after `open`. If they could be
+   * Stores a plan. Segments are claimed in order of their priority, and only after `open`. If they could be
    * claimed at once, a plan that a crash interrupted would be made again while other instances still copy the ranges of
    * the interrupted plan. Those instances would insert documents after the copy has ended.
    */
@@ -206,7 +206,7 @@ function boundsOf(segment: Segment): Document {
   return {
     collection: toUuid(segment.collection),
     ordinal: segment.ordinal,
-    rank: segment.rank,
+    rank: segment.priority,
     from: segment.from ? new Binary(segment.from) : null,
     to: segment.to ? new Binary(segment.to) : null,
   }
@@ -226,7 +226,7 @@ function toSegment(document: Document): Segment {
   return {
     collection: fromUuid(document['collection'] as Binary),
     ordinal: document['ordinal'] as number,
-    rank: document['rank'] as number,
+    priority: document['rank'] as number,
     from: optionalBytes(document['from']),
     to: optionalBytes(document['to']),
     last: optionalBytes(document['last']),

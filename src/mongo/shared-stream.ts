@@ -47,11 +47,11 @@ interface Reader {
 export class SharedStream {
   #current: { next: StreamPosition; selected: Document | null } | null = null
   #reader: Reader | null = null
-  #begun = 0
+  #publications = 0
 
   /** The number of publications that have begun so far. */
-  get begun(): number {
-    return this.#begun
+  get publications(): number {
+    return this.#publications
   }
 
   /**
@@ -63,7 +63,7 @@ export class SharedStream {
     const publication = { next: start, selected }
     this.#remove()
     this.#current = publication
-    this.#begun += 1
+    this.#publications += 1
     return {
       publish: (batch) => {
         if (this.#current !== publication) return

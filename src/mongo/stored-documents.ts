@@ -74,8 +74,8 @@ export class StoredDocuments {
       if (!parsed.success || !this.#version.reads.includes(parsed.output.schemaVersion)) {
         throw new FatalError(
           'MetadataVersion',
-          `${metadataDatabase}.${collection} on the destination was written by another version of tandem ` +
-            `(schema ${String(document['schemaVersion'])}; this version reads ${this.#version.reads.join(' and ')}). Use the version that began this sync. Nothing was changed.`,
+          `a document of ${metadataDatabase}.${collection} on ${this.#cluster.name} has the schema version ${String(document['schemaVersion'] ?? 'none')}; ` +
+            `this version of tandem reads only ${this.#version.reads.join(' and ')}. Use the version of tandem that began this sync. Nothing was changed.`,
         )
       }
     }

@@ -1,6 +1,6 @@
 import { Binary, type Document, Long } from 'mongodb'
 import { batched } from '../domain/batched.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { idOf } from '../domain/id-element.ts'
 import { toTimestamp } from './cluster.ts'
@@ -105,7 +105,7 @@ export class TombstoneStore {
    * later copy has begun when this is called. A removal that arrives after a later copy has begun does not match the
    * tombstones of that copy. Without them, a copy insert would bring back a document that was deleted on the source.
    */
-  async remove(copies: readonly Pick<CatalogueEntry, 'uuid' | 'convergedFrom'>[]): Promise<void> {
+  async remove(copies: readonly Pick<CatalogEntry, 'uuid' | 'convergedFrom'>[]): Promise<void> {
     const uuidsOf = new Map<ClusterTime | null, string[]>()
     for (const { uuid, convergedFrom } of copies) {
       uuidsOf.set(convergedFrom, [...(uuidsOf.get(convergedFrom) ?? []), uuid])

@@ -147,7 +147,7 @@ export class VerificationStore {
   }
 
   /** Removes the compared ranges and the rechecks, so that every range is compared again. Keeps the last verdict. */
-  async forget(): Promise<void> {
+  async clearComparisons(): Promise<void> {
     for (const collection of ['verifiedRanges', 'rechecks']) await this.#stored.clear(collection)
   }
 }

@@ -78,7 +78,7 @@ export class RedisLiveness implements Liveness {
     )
   }
 
-  async forget(id: string): Promise<void> {
+  async remove(id: string): Promise<void> {
     await this.#commands.send((redis) => redis.hdel(this.#members, id))
   }
 

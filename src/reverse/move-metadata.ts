@@ -52,7 +52,7 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
 
   atStep('reverseClear')
   await to.clear()
-  await to.forgetMove()
+  await to.removeMove()
   atStep('reverseCopy')
   const reverse = (await from.loadPosition('reverse')) ?? unknownPosition
   const former = await from.loadPosition(0)

@@ -11,9 +11,9 @@ import { retry } from '../mongo/retry.ts'
  * known collection that it moves is left, and the database has such collections that are not known. An application that
  * replaces all of them has the same result. The convergence is then not needed, and does no harm.
  */
-export async function mayHaveMoved({ source, selection, catalogue, context }: CommitParts): Promise<boolean> {
+export async function mayHaveMoved({ source, selection, catalog, context }: CommitParts): Promise<boolean> {
   if (!source.sharded) return false
-  for (const [database, entries] of catalogue.byDatabase()) {
+  for (const [database, entries] of catalog.byDatabase()) {
     const unsharded = entries.filter(({ shardKey }) => shardKey === null)
     if (unsharded.length === 0) continue
     const listed = await retry(`listing ${database}`, context, () =>
@@ -28,7 +28,7 @@ export async function mayHaveMoved({ source, selection, catalogue, context }: Co
       }),
     )
     const present = new Set(listed.map(({ uuid }) => uuid))
-    const isUnknown = listed.some(({ uuid }) => !catalogue.get(uuid))
+    const isUnknown = listed.some(({ uuid }) => !catalog.get(uuid))
     if (isUnknown && !unsharded.some(({ uuid }) => present.has(uuid))) return true
   }
   return false

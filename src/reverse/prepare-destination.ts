@@ -2,7 +2,7 @@ import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-comm
 import { setWriteBlocking } from '../commit/write-blocking.ts'
 import { type Identity, type IdentityKey, identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { assert, FatalError, UnfollowedError } from '../domain/errors.ts'
 import { stopBalancer } from '../mongo/balancer.ts'
 import type { Metadata, SyncRecord } from '../mongo/metadata.ts'
@@ -38,12 +38,12 @@ export async function prepareDestination({
   documents,
 }: PrepareParts): Promise<boolean> {
   const { source, destination, definitions, context, atStep } = commit
-  atStep('reverseForget')
+  atStep('reverseClearFormer')
   // The reversal has announced the move before it moved the state. The announcement is repeated here, because an earlier
   // release, which announces nothing, may have begun the reversal.
   await superseded.announceMove(record)
   await superseded.clear()
-  atStep('reverseHoldBack')
+  atStep('reverseDeferOptions')
   await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
   await metadata.createIndexes()
   await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context.signal))
@@ -78,15 +78,15 @@ export async function prepareDestination({
  * documents are read from the new source.
  */
 async function reconcileOwnChanges(
-  { source, destination, catalogue, context }: CommitParts,
+  { source, destination, catalog, context }: CommitParts,
   metadata: Metadata,
   documents: Omit<ReconcileDependencies, 'context'>,
 ): Promise<void> {
   const former = await metadata.loadPosition('former')
   assert(former, 'a reversed sync has no position of its former direction')
-  const byDestination = new Map(catalogue.entries().map((entry) => [entry.destinationUUID, entry]))
+  const byDestination = new Map(catalog.entries().map((entry) => [entry.destinationUUID, entry]))
   for await (const events of eventsSince(destination, former, context)) {
-    const changed = new Map<CatalogueEntry, Identities>()
+    const changed = new Map<CatalogEntry, Identities>()
     for (const { uuid, idElement } of events) {
       const entry = byDestination.get(uuid)
       if (!entry || !idElement) continue

@@ -47,7 +47,7 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
   }
   await appendOplogNote(source, 'start')
   const metadata = new Metadata(destination, parts.context)
-  await metadata.forgetMove()
+  await metadata.removeMove()
   return await metadata.createSync({
     configuration,
     sourceIdentity: facts.source.identity,

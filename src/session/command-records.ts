@@ -15,13 +15,13 @@ export class CommandRecords {
   readonly #trail: CommandTrail
 
   /**
-   * @param place `audit` is the store of the current direction, null before the sync exists
+   * @param target `audit` is the store of the current direction, null before the sync exists
    * @param id mongosyncID
    */
-  constructor(place: { readonly audit: AuditStore | null }, id: string, journal: Journal) {
+  constructor(target: { readonly audit: AuditStore | null }, id: string, journal: Journal) {
     this.#id = id
     this.#journal = journal
-    this.#trail = new CommandTrail(place, (error) => journal('audit not stored', { error: errorText(error) }))
+    this.#trail = new CommandTrail(target, (error) => journal('audit not stored', { error: errorText(error) }))
   }
 
   /** Resolves when the command is recorded, or after a second. */

@@ -17,7 +17,7 @@ const receiptPatienceMS = 1_000
  * destination. An entry first records that a command was received, then the command's outcome.
  */
 export class CommandTrail {
-  readonly #place: { readonly audit: AuditStore | null }
+  readonly #target: { readonly audit: AuditStore | null }
   readonly #onTrouble: (error: unknown) => void
   /**
    * Entries of this process, oldest first. They are kept because a reversal copies the stored entries to the other
@@ -36,12 +36,12 @@ export class CommandTrail {
   #isClosed = false
 
   /**
-   * `place.audit` is the store of the current direction, null before the sync exists.
+   * `target.audit` is the store of the current direction, null before the sync exists.
    *
    * `onTrouble` is called when entries cannot be stored. It is not called again until a later attempt has succeeded.
    */
-  constructor(place: { readonly audit: AuditStore | null }, onTrouble: (error: unknown) => void, everyMS = checkMS) {
-    this.#place = place
+  constructor(target: { readonly audit: AuditStore | null }, onTrouble: (error: unknown) => void, everyMS = checkMS) {
+    this.#target = target
     this.#onTrouble = onTrouble
     this.#timer = setInterval(() => void this.#save(), everyMS).unref()
   }
@@ -54,7 +54,7 @@ export class CommandTrail {
     const without = (entries: readonly AuditEntry[]) => entries.filter(({ id }) => id !== entry.id)
     this.#kept = [...without(this.#kept), entry].slice(-auditEntriesMax)
     this.#unsaved = [...without(this.#unsaved), entry].slice(-auditEntriesMax)
-    if (!this.#place.audit) return
+    if (!this.#target.audit) return
     await this.#saveInTime()
   }
 
@@ -70,7 +70,7 @@ export class CommandTrail {
    * destination does not answer.
    */
   async read(): Promise<AuditEntry[]> {
-    const stored = (await this.#place.audit?.read()) ?? []
+    const stored = (await this.#target.audit?.read()) ?? []
     const all = new Map([...stored, ...this.#kept].map((entry) => [entry.id, entry]))
     const newestFirst = [...all.values()].sort((one, other) => (one.time < other.time ? 1 : -1))
     return newestFirst.slice(0, auditEntriesMax)
@@ -81,7 +81,7 @@ export class CommandTrail {
     this.#isClosed = true
     clearInterval(this.#timer)
     clearTimeout(this.#retryTimer)
-    if (this.#unsaved.length > 0 && this.#place.audit) await this.#saveInTime()
+    if (this.#unsaved.length > 0 && this.#target.audit) await this.#saveInTime()
   }
 
   /**
@@ -98,7 +98,7 @@ export class CommandTrail {
     await null
     try {
       for (;;) {
-        const store = this.#place.audit
+        const store = this.#target.audit
         if (!store) return
         if (store !== this.#savedIn) this.#unsaved = [...this.#kept]
         this.#savedIn = store

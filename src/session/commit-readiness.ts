@@ -35,7 +35,7 @@ export function refusalOfCommit({ session, lagTimeSeconds }: ReadinessSources): 
     const reason = `${resharding} is being resharded on the source (reshardCollection, moveCollection or unshardCollection), and is converged when that has ended; ${untilReady}`
     return { reason, passesSoon: false }
   }
-  const awaiting = (session.runs.present?.catalogue.entries() ?? []).filter((entry) => entry.awaitsIndexes)
+  const awaiting = (session.runs.present?.catalog.entries() ?? []).filter((entry) => entry.awaitsIndexes)
   const [first] = awaiting
   if (first) {
     const others = awaiting.length === 1 ? '' : ` and of ${awaiting.length - 1} more`

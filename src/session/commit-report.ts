@@ -1,20 +1,20 @@
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import type { CommitFigures } from '../domain/commit-estimate.ts'
-import { isCapped, traitsOf } from '../domain/definition.ts'
+import { deferredOptionsOf, isCapped } from '../domain/definition.ts'
 import { undoing } from './commit-readiness.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /** The work that remains for a commit, as far as the coordinator knows it without reading from the clusters. */
 export function commitFigures(session: SyncSession, lagSeconds: number | null): CommitFigures {
-  const { catalogue } = session.runs.latest ?? {}
-  const entries = catalogue?.entries() ?? []
+  const { catalog } = session.runs.latest ?? {}
+  const entries = catalog?.entries() ?? []
   const { step } = session.commit.timing
   const isPrepared = step === 'verify' || step === 'lastCheck'
   const unprepared = isPrepared ? [] : entries
   let [uniqueIndexes, cappedDocuments, indexEntries] = [0, 0, 0]
   for (const { wanted, estimatedDocuments, awaitsIndexes } of unprepared) {
     if (awaitsIndexes) indexEntries += Math.max(1, estimatedDocuments) * wanted.indexes.length
-    for (const index of wanted.indexes) if (traitsOf(index).unique) uniqueIndexes += 1
+    for (const index of wanted.indexes) if (deferredOptionsOf(index).unique) uniqueIndexes += 1
     if (isCapped(wanted.options)) cappedDocuments += estimatedDocuments
   }
   return {

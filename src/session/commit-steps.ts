@@ -28,7 +28,7 @@ const manyExpired = 10_000
 /** The steps before the decision in which changes are no longer applied, each with the step before it. */
 const stepBefore = { applyAll: null, prepare: 'applyAll', verify: 'prepare', decide: 'verify' } as const
 
-interface Begun {
+interface StepStart {
   abortsBefore: number
   /**
    * This process did not perform the previous step in this term. Another coordinator may have died during this step or
@@ -61,26 +61,26 @@ export class CommitSteps {
   }
 
   /** Waits until every instance has received the commit. */
-  async gather(left: AbortSignal): Promise<CoordinatorReport> {
+  async gather(signal: AbortSignal): Promise<CoordinatorReport> {
     const { peers, runs } = this.#session
     // This instance's own workers must run first. Until then they request that the preparation of the last attempt is
     // undone.
-    await unlessLeft(left, runs.whenOpen())
-    await peers.gathered(AbortSignal.any([left, runs.signal]))
+    await unlessAborted(signal, runs.whenOpen())
+    await peers.gathered(AbortSignal.any([signal, runs.signal]))
     return { type: 'commit.gathered' }
   }
 
   /** Blocks writes on the source if requested, and takes the commit timestamp, up to which events are applied. */
-  async takePoint(left: AbortSignal): Promise<CoordinatorReport> {
+  async takeCommitTimestamp(signal: AbortSignal): Promise<CoordinatorReport> {
     const { runs } = this.#session
-    await unlessLeft(left, runs.whenOpen())
-    const run = this.#takePoint(AbortSignal.any([left, runs.signal]))
+    await unlessAborted(signal, runs.whenOpen())
+    const run = this.#takeCommitTimestamp(AbortSignal.any([signal, runs.signal]))
     // An abort waits for this run to end before it unblocks the source for the last time.
     runs.awaitBeforeNext(run)
-    return { type: 'commit.pointTaken', commitPoint: await run }
+    return { type: 'commit.timestampTaken', commitPoint: await run }
   }
 
-  async #takePoint(signal: AbortSignal): Promise<string> {
+  async #takeCommitTimestamp(signal: AbortSignal): Promise<string> {
     const { source, record, runs } = this.#session
     const context = { ...this.#session.context, signal }
     this.timing.begin('commitPoint')
@@ -108,14 +108,14 @@ export class CommitSteps {
   }
 
   /** Waits until every instance has applied all changes up to the commit timestamp. */
-  applyAll(left: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
-    return this.#finish('applyAll', { left, dryRun }, async () => ({ type: 'commit.applied' }))
+  applyAll(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
+    return this.#finish('applyAll', { signal, dryRun }, async () => ({ type: 'commit.applied' }))
   }
 
   /** Restores the deferred options on the destination. */
-  prepare(left: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
+  prepare(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
     const { record, context, verification } = this.#session
-    return this.#finish('prepare', { left, dryRun }, async ({ takenOver, abortsBefore }) => {
+    return this.#finish('prepare', { signal, dryRun }, async ({ takenOver, abortsBefore }) => {
       this.timing.next('prepare')
       // Before the catalogs are read, the preparation of an earlier coordinator must be undone, and views that changed
       // without an event must be followed.
@@ -144,11 +144,11 @@ export class CommitSteps {
   }
 
   /** Verifies that both clusters are equal and the source is quiet. Fails with VerificationFailed or SourceWritten. */
-  verify(left: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
-    return this.#finish('verify', { left, dryRun }, (begun) => this.#verify(begun))
+  verify(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
+    return this.#finish('verify', { signal, dryRun }, (start) => this.#verify(start))
   }
 
-  async #verify({ takenOver }: Begun): Promise<CoordinatorReport> {
+  async #verify({ takenOver }: StepStart): Promise<CoordinatorReport> {
     const { record, figures, verification, runs } = this.#session
     const { configuration } = record
     const commitPoint = this.#commitPoint
@@ -180,14 +180,14 @@ export class CommitSteps {
       if (runs.signal.aborted) throw new StoppedError()
       await sleep(verifierPollMS)
     }
-    await verification.settle(configuration, () => applyLate(this.#quietUntil))
+    await verification.issueVerdict(configuration, () => applyLate(this.#quietUntil))
     return { type: 'commit.verified' }
   }
 
   /** Checks the source once more before the decision is stored. A rehearsal ends here. */
-  decide(left: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
+  decide(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
     const { record, context, verification, runs } = this.#session
-    return this.#finish('decide', { left, dryRun }, async ({ abortsBefore }) => {
+    return this.#finish('decide', { signal, dryRun }, async ({ abortsBefore }) => {
       this.timing.next('lastCheck')
       await this.#loadForAttempt()
       const { commit } = runs.finishing
@@ -195,7 +195,7 @@ export class CommitSteps {
       // The verifier ends here, because users write on the destination from the decision on. Both operations are
       // awaited even when one fails, because no work of this step may be under way when the next attempt begins.
       if (!rehearsed) await both(verification.end(), restoreExpiry(commit))
-      if (left.aborted) throw new StoppedError()
+      if (signal.aborted) throw new StoppedError()
       await this.#refuseSilentChanges(runs.finishing)
       this.#session.atStep('lastCheck')
       // Block again, because a delayed command of an earlier coordinator may have unblocked the source for an abort.
@@ -230,13 +230,13 @@ export class CommitSteps {
    */
   async #finish(
     step: keyof typeof stepBefore,
-    { left, dryRun }: { left: AbortSignal; dryRun: boolean },
-    work: (begun: Begun) => Promise<CoordinatorReport>,
+    { signal, dryRun }: { signal: AbortSignal; dryRun: boolean },
+    work: (start: StepStart) => Promise<CoordinatorReport>,
   ): Promise<CoordinatorReport> {
     const { coordination, peers, runs } = this.#session
     const { aborts } = peers.sync.context
     let report: CoordinatorReport = { type: 'commit.renewed' }
-    await runs.finish(left, async () => {
+    await runs.finish(signal, async () => {
       await this.#session.lead()
       // An instance that joined late has taken over the partitions of a coordinator that died. It may not apply their
       // events now and would never give them back. A new attempt therefore begins, in which that instance takes part.
@@ -318,11 +318,11 @@ export class CommitSteps {
 }
 
 /** Resolves with `awaited`; rejects with StoppedError as soon as the step is left. */
-async function unlessLeft(left: AbortSignal, awaited: Promise<void>): Promise<void> {
+async function unlessAborted(signal: AbortSignal, awaited: Promise<void>): Promise<void> {
   const leaving = deferred<void>()
   const leave = (): void => leaving.resolve()
-  left.addEventListener('abort', leave, { once: true })
+  signal.addEventListener('abort', leave, { once: true })
   await Promise.race([awaited, leaving.promise])
-  left.removeEventListener('abort', leave)
-  if (left.aborted) throw new StoppedError()
+  signal.removeEventListener('abort', leave)
+  if (signal.aborted) throw new StoppedError()
 }

@@ -4,7 +4,7 @@ import { RefusedError, StoppedError } from '../domain/errors.ts'
 import { hexOfUuid } from '../mongo/uuid.ts'
 import { storedForAll } from './admit-command.ts'
 import { LeasePatience } from './lease-patience.ts'
-import { sameScope } from './resync.ts'
+import { coversScope } from './resync.ts'
 import type { SyncInstance } from './sync-instance.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -41,7 +41,7 @@ export async function convergeInstead(
     const patience = new LeasePatience('repair', sync)
     const request = (until: AbortSignal): Promise<boolean> => requestOrAbort(session, collections, named, until)
     if (await storedForAll(sync, 'repair', patience, request)) return
-    actor.send({ type: 'sync.seen', sync: session.peers.view })
+    actor.send({ type: 'sync.observed', sync: session.peers.view })
     const { failure } = actor.getSnapshot().context
     if (failure && failure !== before) {
       throw new RefusedError(
@@ -74,7 +74,7 @@ async function requestOrAbort(
     const scope = [...collections.keys()].map(hexOfUuid).sort()
     const after = await peers.converge(scope, convergences, until)
     // A request of another instance may have been stored first.
-    return after.context.convergences > convergences && sameScope(after.context.scope, scope)
+    return after.context.convergences > convergences && coversScope(after.context.scope, scope)
   }
   if (!sync.matches('undoing') && !sync.matches('replanning'))
     await peers.abort(aborts, { reason: reasonFor(named), until })

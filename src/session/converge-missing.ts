@@ -1,5 +1,5 @@
 import { findMissing } from '../definitions/missing-collections.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { retry } from '../mongo/retry.ts'
@@ -34,7 +34,7 @@ export async function convergeMissing(session: SyncSession, isRepairable: boolea
   await peers.converge(missing.map(({ uuid }) => hexOfUuid(uuid)).sort(), sync.context.convergences, until)
 }
 
-function refusalFor(missing: readonly CatalogueEntry[], isRepairable: boolean): RefusedError {
+function refusalFor(missing: readonly CatalogEntry[], isRepairable: boolean): RefusedError {
   const names = missing.map(({ database, name }) => namespace(database, name)).sort()
   const more = names.length > namedMax ? ` and ${names.length - namedMax} more` : ''
   const remedy = isRepairable

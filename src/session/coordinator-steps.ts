@@ -12,10 +12,10 @@ import { uuidOfHex } from '../mongo/uuid.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /**
- * Does the coordinator's work in a step; resolves with its report. Rejects with StoppedError when `left` is aborted.
+ * Does the coordinator's work in a step; resolves with its report. Rejects with StoppedError when `signal` is aborted.
  * @param dryRun true when this instance was asked for a rehearsal
  */
-export type StepWork = (left: AbortSignal, dryRun: boolean) => Promise<CoordinatorReport>
+export type StepWork = (signal: AbortSignal, dryRun: boolean) => Promise<CoordinatorReport>
 
 /**
  * Time limit of the search for late writes on the source, ms. Applications already write on the destination meanwhile.
@@ -26,43 +26,43 @@ const lateWritesLimitMS = 30_000
 export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWork> {
   const { commit } = session
   return {
-    initialise: (left) => initialise(session, left),
-    replan: (left) => replan(session, left),
-    gather: (left) => commit.gather(left),
-    takePoint: (left) => commit.takePoint(left),
-    applyAll: (left, dryRun) => commit.applyAll(left, dryRun),
-    prepare: (left, dryRun) => commit.prepare(left, dryRun),
-    verify: (left, dryRun) => commit.verify(left, dryRun),
-    decide: (left, dryRun) => commit.decide(left, dryRun),
-    open: (left) => open(session, left),
-    convert: (left) => convert(session, left),
-    undo: (left) => undo(session, left),
-    adapt: (left) => prepareDestination(session, left),
+    initialise: (signal) => initialise(session, signal),
+    replan: (signal) => replan(session, signal),
+    gather: (signal) => commit.gather(signal),
+    takeCommitTimestamp: (signal) => commit.takeCommitTimestamp(signal),
+    applyAll: (signal, dryRun) => commit.applyAll(signal, dryRun),
+    prepare: (signal, dryRun) => commit.prepare(signal, dryRun),
+    verify: (signal, dryRun) => commit.verify(signal, dryRun),
+    decide: (signal, dryRun) => commit.decide(signal, dryRun),
+    open: (signal) => open(session, signal),
+    convert: (signal) => convert(session, signal),
+    undo: (signal) => undo(session, signal),
+    prepareDestination: (signal) => prepareDestination(session, signal),
   }
 }
 
 /** Runs the work under the lease, after all earlier work has ended. */
-async function alone(session: SyncSession, left: AbortSignal, work: () => Promise<void>): Promise<void> {
-  await session.runs.finish(left, async () => {
+async function alone(session: SyncSession, signal: AbortSignal, work: () => Promise<void>): Promise<void> {
+  await session.runs.finish(signal, async () => {
     await session.lead()
     await work()
   })
 }
 
-async function initialise(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
-  await alone(session, left, async () => {
+async function initialise(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
+  await alone(session, signal, async () => {
     const replication = await session.load()
-    await session.insistOnRecord()
+    await session.ensureNotReversed()
     await replication.initialise()
   })
   return { type: 'initialised' }
 }
 
 /** Prepares collections to be converged again, once all instances have stopped their earlier work. */
-async function replan(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+async function replan(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
   const { runs, verification, peers } = session
   let startTime: ClusterTime | null = null
-  await alone(session, left, async () => {
+  await alone(session, signal, async () => {
     // The whole plan uses one state of the sync. If the filters are replaced meanwhile, its report has no effect.
     const { sync } = peers
     const { convergences, scope, filterChange } = sync.context
@@ -70,9 +70,9 @@ async function replan(session: SyncSession, left: AbortSignal): Promise<Coordina
     await peers.stoppedFor(convergences, runs.signal)
     await peers.alone(runs.signal)
     const replication = await session.load(true, sync)
-    await session.insistOnRecord()
+    await session.ensureNotReversed()
     const uuids = scope === 'all' || scope === null ? 'all' : new Set(scope.map(uuidOfHex))
-    startTime = await replication.replan(uuids, filterChange, (which) => verification.forgetResults(which))
+    startTime = await replication.replan(uuids, filterChange, (which) => verification.discardResultsOf(which))
     if (filterChange) await verification.beginAtTime()
   })
   assert(startTime !== null, 'a convergence was planned without a start time')
@@ -80,9 +80,9 @@ async function replan(session: SyncSession, left: AbortSignal): Promise<Coordina
 }
 
 /** Enables user writes on the destination. The decision is already stored. */
-async function open(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+async function open(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
   const { record, context, destination, runs, atStep } = session
-  await alone(session, left, async () => {
+  await alone(session, signal, async () => {
     if (!blocksDestination(record.configuration)) return
     atStep('unblock')
     const retrying = { ...context, signal: runs.signal }
@@ -94,8 +94,8 @@ async function open(session: SyncSession, left: AbortSignal): Promise<Coordinato
 }
 
 /** Does the work that remains once users write on the destination. */
-async function convert(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
-  await alone(session, left, async () => {
+async function convert(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
+  await alone(session, signal, async () => {
     const { commit } = await session.load()
     await both(reportLateWrites(session, commit), finishIndexes(commit))
   })
@@ -123,19 +123,19 @@ async function reportLateWrites({ peers, runs }: SyncSession, commit: CommitPart
  * work of the commit may take a while to end and may block the source again, so the source is unblocked once more
  * afterwards.
  */
-async function undo(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+async function undo(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
   const { runs, peers } = session
   const { ended } = runs
   const isAborted = peers.sync.matches('undoing')
   const { aborts } = peers.sync.context
   const run = (async () => {
     await session.hold()
-    if (isAborted) await session.unblockSource(left)
+    if (isAborted) await session.unblockSource(signal)
     await ended
-    if (left.aborted) throw new StoppedError()
+    if (signal.aborted) throw new StoppedError()
     // Unblock before any other step that may fail.
-    if (isAborted) await session.unblockSource(left)
-    const current = await session.read(left)
+    if (isAborted) await session.unblockSource(signal)
+    const current = await session.read(signal)
     await current.undoPreparation()
   })()
   runs.awaitBeforeNext(run)
@@ -144,14 +144,14 @@ async function undo(session: SyncSession, left: AbortSignal): Promise<Coordinato
 }
 
 /** Prepares the new destination, which is the second half of a reversal. */
-async function prepareDestination(session: SyncSession, left: AbortSignal): Promise<CoordinatorReport> {
+async function prepareDestination(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
   let converges = false
-  await alone(session, left, async () => {
+  await alone(session, signal, async () => {
     // From here on, writes on both clusters are fenced by the lease of this direction.
     session.source.fence = () => session.lease.fence()
     session.source.sessions = null
     converges = await (await session.load()).prepareDestination()
   })
   if (converges) session.context.journal?.('convergence requested', { all: true })
-  return { type: 'reversal.adapted', converges }
+  return { type: 'reversal.prepared', converges }
 }

@@ -61,7 +61,7 @@ export function withCopyActors(current: () => SyncSession): typeof collectionCop
     actions: {
       recordProgress: ({ event }) => {
         if (event.type !== 'segment.progressed') return
-        const entry = current().runs.present?.catalogue.get(event.collection)
+        const entry = current().runs.present?.catalog.get(event.collection)
         if (entry) entry.copiedBytes += event.bytes
       },
     },

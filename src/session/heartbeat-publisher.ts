@@ -81,9 +81,9 @@ export class HeartbeatPublisher {
     this.#state = state
     const session = this.#parts.current.session
     if (!session) return
-    if (state === 'RUNNING') session.figures.forgetTime()
+    if (state === 'RUNNING') session.figures.resetTime()
     session.alerts.entered(state)
-    if (state === 'PAUSED' || state === 'FAILED') this.#rest(session, state, context)
+    if (state === 'PAUSED' || state === 'FAILED') this.#releaseRole(session, state, context)
     else session.coordination.engage(atWork.includes(state))
     if (!this.#timer) return
     this.#publishSoon()
@@ -98,7 +98,11 @@ export class HeartbeatPublisher {
    * failure of a commit is stored for all instances. A coordinator whose commit has failed keeps the role, because a
    * successor would retry the commit without a request.
    */
-  #rest(session: SyncSession, state: PublicState, { commitRequested, reversing, failure }: InstanceContext): void {
+  #releaseRole(
+    session: SyncSession,
+    state: PublicState,
+    { commitRequested, reversing, failure }: InstanceContext,
+  ): void {
     const reported =
       state === 'FAILED' && commitRequested && failure
         ? session.peers.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))
@@ -197,7 +201,7 @@ export class HeartbeatPublisher {
         monitor.end(this.#key)
       } catch (error) {
         const what = this.#parts.current.session?.failureDetector ? 'reaching Redis' : 'publishing the heartbeat'
-        monitor.begin(this.#key, what, error instanceof Error ? error.message : String(error))
+        monitor.begin(this.#key, what)
         onRetry?.(what, error)
       }
     })
@@ -222,8 +226,8 @@ export class HeartbeatPublisher {
 
   async #reportOthers(session: SyncSession): Promise<void> {
     await session.figures.readOthers()
-    const rests = this.#state === 'PAUSED' || this.#state === 'FAILED'
-    if (rests && this.#observed.length > 1) await session.figures.countCopied()
+    const isIdle = this.#state === 'PAUSED' || this.#state === 'FAILED'
+    if (isIdle && this.#observed.length > 1) await session.figures.loadCopiedBytes()
     await this.#countOrphaned(session)
   }
 

@@ -4,7 +4,7 @@ import type { WorkerReport } from '../../machines/protocol.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { withCopyActors } from './copy-actors.ts'
 import { withEventActors } from './event-actors.ts'
-import { superviseDeadline, superviseRest, superviseSync } from './supervise-work.ts'
+import { superviseDeadline, superviseSync, superviseUndo } from './supervise-work.ts'
 import type { CommitPart } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
 import { withVerificationActors } from './verification-actors.ts'
@@ -19,7 +19,7 @@ export interface InstanceActorsParts {
   ended: () => Promise<unknown>
   /** Resolves when the machine's context is stored. */
   storing: () => Promise<unknown>
-  swapDirection: (left: AbortSignal) => Promise<void>
+  swapDirection: (signal: AbortSignal) => Promise<void>
   report: (report: WorkerReport) => void
 }
 
@@ -29,12 +29,12 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
   /** Resolves when the machine has completed its transition, after which its context is being stored. */
   const transitioned = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
   /** Runs a step once the context that announces it is stored, so that a restart knows which step may have begun. */
-  const onceStored = async (left: AbortSignal, step: () => Promise<void>): Promise<void> => {
+  const onceStored = async (signal: AbortSignal, step: () => Promise<void>): Promise<void> => {
     await transitioned()
     // An evicted instance stores nothing before it has a lease again. It takes a lease only after the work of its last
     // lease term has ended.
     await ended()
-    if (left.aborted) throw new StoppedError()
+    if (signal.aborted) throw new StoppedError()
     await current().lead()
     await storing()
     await step()
@@ -47,7 +47,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
       syncFollower: fromCallback(({ input }) =>
         superviseSync({ ...parts, session: current(), report }, input.watching),
       ),
-      undo: fromCallback(() => superviseRest({ ...parts, session: current(), report })),
+      undo: fromCallback(() => superviseUndo({ ...parts, session: current(), report })),
       commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(current(), input, sendBack)),
       metadataMove: fromPromise(({ signal }) => onceStored(signal, () => swapDirection(signal))),
       hold: fromPromise(async () => {

@@ -141,12 +141,12 @@ export class InstanceCommands implements Instance {
     const sync = await this.#connection.whenConnected()
     const { actor } = sync
     const paused = { type: 'sync.pause' } as const
-    const insist = (): void => {
+    const refuseOtherStates = (): void => {
       if (!actor.getSnapshot().can(paused)) throw wrongState(sync, 'pause', 'RUNNING')
     }
-    insist()
+    refuseOtherStates()
     await leased(sync, 'pause')
-    insist()
+    refuseOtherStates()
     actor.send(paused)
     await waitFor(actor, (now) => publicState(now) !== 'RUNNING', { timeout: Number.POSITIVE_INFINITY })
     await new LeasePatience('pause', sync).bounded(sync.storing, storedLater)
@@ -157,24 +157,24 @@ export class InstanceCommands implements Instance {
     const sync = await this.#connection.whenConnected()
     const { actor } = sync
     const resumed = { type: 'sync.resume' } as const
-    const insist = (): void => {
+    const refuseOtherStates = (): void => {
       if (!actor.getSnapshot().can(resumed)) throw wrongState(sync, 'resume', 'PAUSED or FAILED')
       this.#refuseDuringRepair('resume')
     }
-    insist()
+    refuseOtherStates()
     const patience = await leased(sync, 'resume')
-    insist()
+    refuseOtherStates()
     const { session } = sync
     const { failure, reversing } = actor.getSnapshot().context
     const isKnownLost = failure?.error === 'OplogWindowLost'
     // The oplog may have rolled over since the failure, or while the sync was paused.
     if ((isKnownLost || sync.state === 'PAUSED') && !reversing && session) {
       await storedForAll(sync, 'resume', patience, (until) => convergeIfLost(session, isKnownLost, until))
-      insist()
+      refuseOtherStates()
     } else if (missingAfter.has(failure?.error) && !reversing && session) {
       const isRepairable = failure?.error === 'VerificationFailed'
       await storedForAll(sync, 'resume', patience, (until) => convergeMissing(session, isRepairable, until))
-      insist()
+      refuseOtherStates()
     }
     actor.send(resumed)
     await patience.bounded(sync.storing, storedLater)
@@ -242,7 +242,7 @@ export class InstanceCommands implements Instance {
         'the commit is decided and can only be completed; wait until progress shows canWrite',
       )
     }
-    actor.send({ type: 'sync.seen', sync: session.peers.view })
+    actor.send({ type: 'sync.observed', sync: session.peers.view })
     await patience.bounded(sync.storing, storedLater)
   }
 

@@ -1,6 +1,6 @@
 import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
-import { SharedCatalogue } from '../apply/shared-catalogue.ts'
+import { SharedCatalog } from '../apply/shared-catalog.ts'
 import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { type Repaired, repairDifferences, repairedMax } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
@@ -18,7 +18,7 @@ import { IncompleteCollections } from '../definitions/incomplete-collections.ts'
 import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { takeOverExisting } from '../definitions/take-over-existing.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
@@ -59,10 +59,10 @@ export interface ReplicationParts {
 
 /** The components that work on one sync between two pauses, built from the stored state. */
 export class Replication {
-  readonly catalogue: Catalogue
+  readonly catalog: Catalog
   readonly commit: CommitParts
   readonly #parts: ReplicationParts
-  readonly #shared: SharedCatalogue
+  readonly #shared: SharedCatalog
   readonly #definitions: DefinitionReconciler
   readonly #writer: DocumentWriter
   readonly #follower: DefinitionFollower
@@ -76,13 +76,13 @@ export class Replication {
   constructor(parts: ReplicationParts) {
     this.#parts = parts
     const { source, destination, metadata, record, context, selection, coordination, store, barriers, atStep } = parts
-    this.#shared = new SharedCatalogue({ source, destination, metadata, selection, coordination, context })
-    this.catalogue = this.#shared.catalogue
+    this.#shared = new SharedCatalog({ source, destination, metadata, selection, coordination, context })
+    this.catalog = this.#shared.catalog
     const sharding = destination.sharded ? new DestinationSharding(destination, source) : null
     const destinationDefinitions = new DestinationDefinitions(destination, record.configuration.buildIndexes, sharding)
     this.#definitions = new DefinitionReconciler({
       source,
-      catalogue: this.catalogue,
+      catalog: this.catalog,
       metadata,
       selection,
       destination: destinationDefinitions,
@@ -103,14 +103,13 @@ export class Replication {
       converge: this.#converge,
       atStep,
     })
-    const dropVanishedIndexes = (entry: CatalogueEntry): Promise<boolean> =>
-      this.#definitions.dropVanishedIndexes(entry)
+    const dropVanishedIndexes = (entry: CatalogEntry): Promise<boolean> => this.#definitions.dropVanishedIndexes(entry)
     this.#writer = new DocumentWriter(destination, dropVanishedIndexes, context.meter ?? null)
     this.commit = {
       source,
       destination,
       selection,
-      catalogue: this.catalogue,
+      catalog: this.catalog,
       definitions: this.#definitions,
       destinationDefinitions,
       deferredOptions: new DeferredOptions(destination, context),
@@ -136,7 +135,7 @@ export class Replication {
     // Orders of tombstones must increase even when the clock was set back since the last run.
     const [, highestOrder] = await both(this.#shared.load(), metadata.tombstones.highestOrder())
     this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
-    const copying = this.catalogue.entries().filter((entry) => entry.state === 'copying')
+    const copying = this.catalog.entries().filter((entry) => entry.state === 'copying')
     const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(copying.map(({ uuid }) => uuid)) : new Set()
     for (const entry of copying) entry.hasTombstones = recorded.has(entry.uuid)
     await this.#shared.findNames()
@@ -170,7 +169,7 @@ export class Replication {
   async replan(
     scope: ReadonlySet<string> | 'all',
     change: FilterChange | null,
-    forgetVerified: (uuids: readonly string[] | 'all') => Promise<void>,
+    discardVerified: (uuids: readonly string[] | 'all') => Promise<void>,
   ): Promise<ClusterTime> {
     const { source, record, coordination, barriers, metadata } = this.#parts
     const epochs = new Map(coordination.held)
@@ -186,7 +185,7 @@ export class Replication {
     }
     const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
     const stored = { metadata, barriers, databases, epochs, shardingEntries }
-    const parts = { ...this.commit, ...stored, replaced, forgetVerified }
+    const parts = { ...this.commit, ...stored, replaced, discardVerified }
     return await planConvergence(parts, scope)
   }
 
@@ -212,7 +211,7 @@ export class Replication {
   async repair(store: VerificationStore, most = repairedMax): Promise<Repaired> {
     const { source, destination, metadata, context } = this.#parts
     const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
-    const differs = (entry: CatalogueEntry, idElements: readonly Buffer[]): Promise<boolean> =>
+    const differs = (entry: CatalogEntry, idElements: readonly Buffer[]): Promise<boolean> =>
       retry(`comparing ${entry.database}.${entry.name}`, context, () =>
         isAnyDifferent({ source, destination }, entry, idElements, source.latest),
       )
@@ -251,14 +250,14 @@ export class Replication {
     const { source, destination, metadata, record, context, coordination, selection } = this.#parts
     const nextOrder = this.#nextOrder
     const reload = (): Promise<void> => this.#shared.reload()
-    const locate = (entry: CatalogueEntry): Promise<boolean> => this.#shared.locate(entry)
+    const locate = (entry: CatalogEntry): Promise<boolean> => this.#shared.locate(entry)
     const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
-    const parts = { source, catalogue: this.catalogue, selection, shardingEntries, context }
+    const parts = { source, catalog: this.catalog, selection, shardingEntries, context }
     const incomplete = new IncompleteCollections(parts)
     const events = new OwnedPartitions({
       source,
       metadata,
-      catalogue: this.catalogue,
+      catalog: this.catalog,
       documents: {
         source,
         metadata,
@@ -282,7 +281,7 @@ export class Replication {
       source,
       destination,
       metadata,
-      catalogue: this.catalogue,
+      catalog: this.catalog,
       coordination,
       partitionCount: record.partitions,
       throttle: this.#parts.throttle,
@@ -292,7 +291,7 @@ export class Replication {
       reload,
       locate,
       copyEnded: (entry) => events.copyEnded(entry),
-      countCopied: () => this.countCopied(),
+      loadCopiedBytes: () => this.loadCopiedBytes(),
     })
   }
 
@@ -336,8 +335,8 @@ export class Replication {
   }
 
   /** Loads from the stored segments how many bytes of each collection this instance has copied. */
-  countCopied(): Promise<void> {
-    return this.#shared.countCopied()
+  loadCopiedBytes(): Promise<void> {
+    return this.#shared.loadCopiedBytes()
   }
 
   /** The namespaces of collections that are being resharded on the source, as of the last poll. */

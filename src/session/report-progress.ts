@@ -133,8 +133,8 @@ function commitOf(state: PublicState, sources: ProgressSources): Pick<Progress, 
 }
 
 /**
- * How long event application could pause before the oplog overtakes it (known once the oplog has been full), and a
- * warning when this time is short.
+ * How long event application could pause before the oplog no longer reaches back to its position (known once the oplog
+ * has been full), and a warning when this time is short.
  */
 function oplogOf(
   state: PublicState,
@@ -142,11 +142,13 @@ function oplogOf(
 ): Pick<Progress, 'estimatedOplogTimeRemaining' | 'oplogSecondsRemaining' | 'warnings'> {
   const { oplogSeconds } = sources.session.alerts
   const matters = oplogMatters(state, sources)
-  const left = matters && oplogSeconds !== null && Number.isFinite(oplogSeconds) ? oplogSeconds : null
+  const remaining = matters && oplogSeconds !== null && Number.isFinite(oplogSeconds) ? oplogSeconds : null
   const short =
-    left === null || left >= oplogWindowMinSeconds
+    remaining === null || remaining >= oplogWindowMinSeconds
       ? []
-      : [`the oplog of the source overtakes this sync if it stops for ${describeOplogTime(left)}; enlarge the oplog`]
+      : [
+          `the oplog of the source will no longer reach back to the position of this sync if the sync stops for ${describeOplogTime(remaining)}; enlarge the oplog`,
+        ]
   const warnings = [
     ...warningsOf(sources.record.configuration),
     ...leftOutOf(state, sources),
@@ -156,7 +158,9 @@ function oplogOf(
     ...stoppingOf(sources),
   ]
   return {
-    ...(left === null ? {} : { estimatedOplogTimeRemaining: describeOplogTime(left), oplogSecondsRemaining: left }),
+    ...(remaining === null
+      ? {}
+      : { estimatedOplogTimeRemaining: describeOplogTime(remaining), oplogSecondsRemaining: remaining }),
     ...(warnings.length > 0 ? { warnings } : {}),
   }
 }
@@ -258,12 +262,12 @@ function copyOf(
   context: InstanceContext,
   { session, orphanedBytes }: ProgressSources,
 ): NonNullable<Progress['collectionCopy']> {
-  const { total, copied, begun } = session.figures.copyBytes
+  const { total, copied, isPlanned } = session.figures.copyBytes
   const own = copied + orphanedBytes
   if (context.copyCompleted && session.coordination.isAlone) {
     const bytes = Math.max(1, total)
     return { estimatedTotalBytes: bytes, estimatedCopiedBytes: bytes }
   }
-  if (!begun && !context.copyCompleted) return { estimatedTotalBytes: 1, estimatedCopiedBytes: 0 }
+  if (!isPlanned && !context.copyCompleted) return { estimatedTotalBytes: 1, estimatedCopiedBytes: 0 }
   return { estimatedTotalBytes: Math.max(1, total), estimatedCopiedBytes: Math.min(own, Math.max(1, total)) }
 }

@@ -33,12 +33,13 @@ export async function resync(
   context.journal?.('convergence requested', { all: false })
   const after = await peers.converge(scope, convergences, until)
   // Another instance may have stored a request that covers these collections. That fulfils this request too.
-  const isStored = after.context.convergences > convergences && sameScope(after.context.scope, scope)
+  const isStored = after.context.convergences > convergences && coversScope(after.context.scope, scope)
   if (!isStored) throw notReplicating()
 }
 
-export function sameScope(one: string[] | 'all' | null, other: string[]): boolean {
-  return one === 'all' || (one !== null && one.join() === other.join())
+/** True if the stored request of a convergence includes the requested collections. */
+export function coversScope(stored: string[] | 'all' | null, requested: string[]): boolean {
+  return stored === 'all' || (stored !== null && stored.join() === requested.join())
 }
 
 function notReplicating(): RefusedError {

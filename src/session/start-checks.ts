@@ -10,8 +10,8 @@ import { checkOplogWindow } from '../checks/oplog-window.ts'
 import { checkOptions, checkReversible } from '../checks/options.ts'
 import { checkPrivileges } from '../checks/privileges.ts'
 import { checkCompatibility, checkReleases } from '../checks/releases.ts'
+import { checkShardIndexes } from '../checks/shard-indexes.ts'
 import { checkShardingEntries } from '../checks/sharding.ts'
-import { checkShards } from '../checks/shards.ts'
 import { checkTimeSeries } from '../checks/time-series.ts'
 import { checkTopology } from '../checks/topology.ts'
 import { checkTestedReleases } from '../checks/untested-releases.ts'
@@ -69,7 +69,7 @@ const advising: Check[] = [
   checkTestedReleases,
   checkReleases,
   checkTimeSeries,
-  checkShards,
+  checkShardIndexes,
   checkDrainingShards,
   checkZones,
   checkDuplicateIds,

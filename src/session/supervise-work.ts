@@ -29,33 +29,33 @@ export function superviseDeadline(session: SyncSession, input: DeadlineInput, se
 /** Follows the state of the sync as a whole. Does the coordinator's work while this instance coordinates. */
 export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watching: boolean): () => void {
   const { session } = parts
-  const left = new AbortController()
+  const controller = new AbortController()
   const report: Report = (what) => {
-    if (!left.signal.aborted) parts.report(what)
+    if (!controller.signal.aborted) parts.report(what)
   }
   const onFault = (error: unknown): void => void reportFailure(session, error, report)
-  const follower = new SyncFollower({ ...parts, report, onFault }, left.signal)
-  const run = watching ? again(() => follower.watch(), left.signal) : follower.run()
+  const follower = new SyncFollower({ ...parts, report, onFault }, controller.signal)
+  const run = watching ? again(() => follower.watch(), controller.signal) : follower.run()
   run.catch((error) => {
-    if (!left.signal.aborted) onFault(error)
+    if (!controller.signal.aborted) onFault(error)
   })
-  return () => left.abort()
+  return () => controller.abort()
 }
 
 /** Undoes an aborted commit while this instance is paused or has failed, if no other instance does. */
-export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => void {
+export function superviseUndo(parts: Omit<SyncFollowerParts, 'onFault'>): () => void {
   const { context } = parts.session
-  const left = new AbortController()
+  const controller = new AbortController()
   const [what, key] = ['undoing an aborted commit', Symbol('undo')]
   const idle = (): void => context.monitor.end(key)
   const onFault = (error: unknown): void => {
     context.onRetry?.(what, error)
-    if (!left.signal.aborted) context.monitor.begin(key, what, error instanceof Error ? error.message : String(error))
+    if (!controller.signal.aborted) context.monitor.begin(key, what)
   }
-  const follower = new SyncFollower({ ...parts, report: () => {}, onFault }, left.signal)
-  void again(() => follower.rest(idle), left.signal, onFault)
+  const follower = new SyncFollower({ ...parts, report: () => {}, onFault }, controller.signal)
+  void again(() => follower.undoWhileIdle(idle), controller.signal, onFault)
   return () => {
-    left.abort()
+    controller.abort()
     idle()
   }
 }
@@ -64,8 +64,12 @@ export function superviseRest(parts: Omit<SyncFollowerParts, 'onFault'>): () => 
  * Repeats the work after the lease was lost; the machine takes the lease again. Other errors are passed to `onFault`,
  * or thrown when it is not given.
  */
-async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (error: unknown) => void): Promise<void> {
-  while (!left.aborted) {
+async function again(
+  work: () => Promise<void>,
+  signal: AbortSignal,
+  onFault?: (error: unknown) => void,
+): Promise<void> {
+  while (!signal.aborted) {
     try {
       return await work()
     } catch (error) {
@@ -73,7 +77,7 @@ async function again(work: () => Promise<void>, left: AbortSignal, onFault?: (er
         if (!onFault) throw error
         onFault(error)
       }
-      await sleep(watchAgainMS, undefined, { signal: left }).catch(() => {})
+      await sleep(watchAgainMS, undefined, { signal }).catch(() => {})
     }
   }
 }

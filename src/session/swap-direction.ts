@@ -11,14 +11,14 @@ const swapPollMS = 200
 
 /**
  * Moves the metadata to the new destination and returns the session of the new direction. Both leases are held during
- * the move. The former session is closed afterwards. Throws StoppedError when `left` is aborted.
+ * the move. The former session is closed afterwards. Throws StoppedError when `signal` is aborted.
  * @param prepare builds the session of the new direction
  */
 export async function swapDirection(
   former: SyncSession,
   prepare: (record: SyncRecord) => SyncSession,
   instance: InstanceContext,
-  left: AbortSignal,
+  signal: AbortSignal,
 ): Promise<SyncSession> {
   const { metadata: from, atStep } = former
   const { id } = former.coordination
@@ -31,10 +31,10 @@ export async function swapDirection(
     former.lease.fence()
     session.lease.fence()
   }
-  const untilLeft = { ...former.context, signal: AbortSignal.any([former.context.signal, left]) }
-  const to = new Metadata(destination, untilLeft)
-  const verified = new VerificationStore(destination, untilLeft)
-  const sync = new SyncStore(destination, untilLeft, swapped.generation)
+  const stoppable = { ...former.context, signal: AbortSignal.any([former.context.signal, signal]) }
+  const to = new Metadata(destination, stoppable)
+  const verified = new VerificationStore(destination, stoppable)
+  const sync = new SyncStore(destination, stoppable, swapped.generation)
   try {
     await former.lead()
     await session.lease.acquire()
@@ -43,14 +43,14 @@ export async function swapDirection(
       const mayMove = (await former.peers.allAre('REVERSING')) && former.coordination.leading
       if (mayMove) {
         await from.announceMove(swapped)
-        await former.peers.report({ type: 'reversal.begun' })
+        await former.peers.report({ type: 'reversal.started' })
         await moveMetadata({ from, to, sync, verified, swapped, id, context: instance, atStep })
       } else await Promise.race([former.coordination.changed(), sleep(swapPollMS, undefined, { ref: false })])
-      if (untilLeft.signal.aborted) throw new StoppedError()
+      if (stoppable.signal.aborted) throw new StoppedError()
     }
     destination.fence = () => session.lease.fence()
     await session.loadFigures()
-    if (left.aborted) throw new StoppedError()
+    if (signal.aborted) throw new StoppedError()
   } catch (error) {
     await session.close()
     throw error

@@ -27,14 +27,14 @@ export interface SyncFollowerParts {
 }
 
 /** How often a paused or failed coordinator checks whether a commit has to be undone, ms. */
-const restMS = 500
+const idlePollMS = 500
 /** The interval doubles after each failed step, up to this, ms. */
-const restMaxMS = 30_000
+const idlePollMaxMS = 30_000
 
 /** How far the coordinator's own instance must have come in the commit before a step begins. */
 const needs: Partial<Record<SyncStep, CommitPart>> = {
   gather: 'committing',
-  takePoint: 'committing',
+  takeCommitTimestamp: 'committing',
   applyAll: 'arrived',
   prepare: 'arrived',
   verify: 'arrived',
@@ -50,8 +50,8 @@ const needs: Partial<Record<SyncStep, CommitPart>> = {
  */
 export class SyncFollower {
   readonly #parts: SyncFollowerParts
-  readonly #left: AbortSignal
-  #step: { key: string; left: AbortController } | null = null
+  readonly #signal: AbortSignal
+  #step: { key: string; controller: AbortController } | null = null
   #wake = deferred<void>()
   /** True when the report of a step has just returned the stored state. */
   #reported = false
@@ -62,21 +62,21 @@ export class SyncFollower {
   /** Number of steps that failed in a row. */
   #faults = 0
 
-  constructor(parts: SyncFollowerParts, left: AbortSignal) {
+  constructor(parts: SyncFollowerParts, signal: AbortSignal) {
     this.#parts = parts
-    this.#left = left
-    left.addEventListener('abort', () => this.#step?.left.abort(), { once: true })
+    this.#signal = signal
+    signal.addEventListener('abort', () => this.#step?.controller.abort(), { once: true })
   }
 
-  /** Runs until `left` is aborted. Rejects with StoppedError when the lease is lost. */
+  /** Runs until `signal` is aborted. Rejects with StoppedError when the lease is lost. */
   async run(): Promise<void> {
     const { session, ended, part } = this.#parts
     await new Promise((resolve) => setImmediate(resolve))
     // A lost lease is not taken again before all work that could write under the last term has ended.
     if (!session.lease.held) await ended()
-    if (this.#left.aborted) return
+    if (this.#signal.aborted) return
     await session.lead()
-    while (!this.#left.aborted) {
+    while (!this.#signal.aborted) {
       this.#wake = deferred()
       // The next step of a commit begins without reading the state again if the last report has just returned it, or if
       // the step only waited for this instance.
@@ -84,21 +84,21 @@ export class SyncFollower {
       this.#reported = false
       const sync = isKnown ? session.peers.sync : await session.peers.load()
       this.#part = part()
-      if (this.#left.aborted) return
+      if (this.#signal.aborted) return
       this.#reportState()
       await this.#coordinate(sync)
-      await Promise.race([session.peers.wait(this.#left), this.#wake.promise])
+      await Promise.race([session.peers.wait(this.#signal), this.#wake.promise])
     }
   }
 
   /** Only reports the state, for an instance that has failed. */
   async watch(): Promise<void> {
     const { peers } = this.#parts.session
-    while (!this.#left.aborted) {
+    while (!this.#signal.aborted) {
       await peers.load()
-      if (this.#left.aborted) return
+      if (this.#signal.aborted) return
       this.#reportState()
-      await peers.wait(this.#left)
+      await peers.wait(this.#signal)
     }
   }
 
@@ -108,21 +108,23 @@ export class SyncFollower {
    * `idle` while there is nothing to undo. Before collections are converged again, the coordinator waits until this
    * instance has stopped, so this instance releases its partitions.
    */
-  async rest(idle: () => void): Promise<void> {
+  async undoWhileIdle(idle: () => void): Promise<void> {
     const { session } = this.#parts
     const { coordination, peers, lease } = session
     // XState enters the state of this actor before it stops the actors of the state that was left.
     await new Promise((resolve) => setImmediate(resolve))
-    while (!this.#left.aborted) {
+    while (!this.#signal.aborted) {
       const sync = coordination.leading ? await peers.load() : lease.held ? await peers.load().catch(() => null) : null
       if (sync?.matches('undoing') && coordination.leading) await this.#coordinate(sync)
       else if (sync?.matches('replanning') && !coordination.leading) {
-        await session.stopFor(sync.context.convergences, this.#left)
+        await session.stopFor(sync.context.convergences, this.#signal)
       } else {
-        this.#step?.left.abort()
+        this.#step?.controller.abort()
         idle()
       }
-      await sleep(Math.min(restMS * 2 ** this.#faults, restMaxMS), undefined, { signal: this.#left }).catch(() => {})
+      await sleep(Math.min(idlePollMS * 2 ** this.#faults, idlePollMaxMS), undefined, { signal: this.#signal }).catch(
+        () => {},
+      )
     }
   }
 
@@ -130,7 +132,7 @@ export class SyncFollower {
     const { session, report, part } = this.#parts
     const { view } = session.peers
     session.verification.observed(view.convergences)
-    report({ type: 'sync.seen', sync: view })
+    report({ type: 'sync.observed', sync: view })
     const { failures, failure } = view
     const isOurs = part() !== null && this.#failures !== null && failures > this.#failures
     this.#failures = failures
@@ -140,10 +142,10 @@ export class SyncFollower {
   async #coordinate(sync: SyncSnapshot): Promise<void> {
     const { session, part, asked } = this.#parts
     const { coordination, peers } = session
-    if (this.#left.aborted) return
+    if (this.#signal.aborted) return
     if (!coordination.leading) {
-      this.#step?.left.abort()
-      if (sync.matches('replanning')) return await session.stopFor(sync.context.convergences, this.#left)
+      this.#step?.controller.abort()
+      if (sync.matches('replanning')) return await session.stopFor(sync.context.convergences, this.#signal)
       // This instance no longer applies events, and the coordinator needs all partitions in order to finish the commit.
       if (part() === 'arrived' && coordination.held.size > 0) await session.yieldAll()
       if (part() === 'committing' && sync.matches({ committing: 'gathering' })) await peers.allAre('COMMITTING')
@@ -152,14 +154,14 @@ export class SyncFollower {
     const current = await peers.elected()
     const { term, attempt, aborts, convergences } = current.context
     // Another instance was elected in the meantime.
-    if (this.#left.aborted || term !== peers.worked.term) return
+    if (this.#signal.aborted || term !== peers.worked.term) return
     const { abortsBefore, dryRun } = asked()
     if (part() === 'committing' && current.matches('replicating') && aborts === abortsBefore) {
       return await peers.requestAgain(abortsBefore, dryRun)
     }
     const name = stepOf(current)
     const key = `${name} ${attempt} ${term} ${aborts} ${convergences}`
-    if (this.#step && this.#step.key !== key) this.#step.left.abort()
+    if (this.#step && this.#step.key !== key) this.#step.controller.abort()
     const need = name && (needs[name] ?? null)
     if (this.#step || !name || (need && part() !== need)) return
     this.#begin(name, key)
@@ -169,13 +171,13 @@ export class SyncFollower {
     const { session, asked, storing, onFault } = this.#parts
     const { peers } = session
     const { worked } = peers
-    const left = new AbortController()
-    this.#step = { key, left }
+    const controller = new AbortController()
+    this.#step = { key, controller }
     const run = async (): Promise<void> => {
       // The context is stored first, so that a restart knows which step may have begun.
       await storing()
-      if (left.signal.aborted) return
-      const report = await session.steps[name](left.signal, asked().dryRun)
+      if (controller.signal.aborted) return
+      const report = await session.steps[name](controller.signal, asked().dryRun)
       // Reported even if the step was stopped in the meantime, because the stored state decides whether the report
       // takes effect.
       await peers.report(report, worked)
@@ -185,7 +187,7 @@ export class SyncFollower {
     run()
       .catch((error) => {
         // The error of a step that was left is ignored.
-        if (left.signal.aborted || error instanceof StoppedError) return
+        if (controller.signal.aborted || error instanceof StoppedError) return
         this.#faults += 1
         onFault(error)
       })

@@ -183,7 +183,7 @@ export class SyncInstance {
     const session = this.#begin(record)
     let context = await this.#stored.load()
     if (!context?.canWrite || context.commitRequested || context.reversing) {
-      await session.leadAtLast()
+      await session.leadWithRetries()
       context = await this.#stored.load()
       if (!(await isCurrent(session))) {
         await this.#abandon()
@@ -210,7 +210,7 @@ export class SyncInstance {
     const patience = new LeasePatience('start', this)
     try {
       const session = this.#begin(record)
-      await patience.bounded(session.leadAtLast(patience.signal), 'this instance takes no part in the sync')
+      await patience.bounded(session.leadWithRetries(patience.signal), 'this instance takes no part in the sync')
       if (!(await isCurrent(session))) {
         throw new RefusedError(
           'WrongState',
@@ -235,7 +235,7 @@ export class SyncInstance {
     const hasLeft = waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
     await patience.bounded(hasLeft, 'nothing was changed')
     try {
-      await patience.bounded(session.leadAtLast(patience.signal), 'nothing was changed')
+      await patience.bounded(session.leadWithRetries(patience.signal), 'nothing was changed')
     } catch (error) {
       await session.resign()
       throw error
@@ -307,15 +307,15 @@ export class SyncInstance {
       )
       addCircumstances(error, { cluster: session.destination.name })
       this.#actor.send({ type: 'worker.failed', failure: toFailure(error) })
-    } else this.#actor.send({ type: 'lease.buried' })
+    } else this.#actor.send({ type: 'lease.evicted' })
   }
 
-  async #swapDirection(left: AbortSignal): Promise<void> {
+  async #swapDirection(signal: AbortSignal): Promise<void> {
     await this.#current.replace(async () => {
       const former = this.#current.session
       if (!former) throw new FatalError('InternalError', 'a reversal began, but this process has no sync')
       const { context } = this.#actor.getSnapshot()
-      return await swapDirection(former, (record) => this.#prepare(record), context, left)
+      return await swapDirection(former, (record) => this.#prepare(record), context, signal)
     })
     this.#stored.wake()
   }
@@ -327,7 +327,7 @@ export class SyncInstance {
       asked: () => this.#actor.getSnapshot().context,
       ended: () => this.#current.ended,
       storing: () => this.#stored.storing,
-      swapDirection: (left) => this.#swapDirection(left),
+      swapDirection: (signal) => this.#swapDirection(signal),
       report: (event) => this.#actor.send(event),
     })
     const actor = createActor(machine, { input: context })

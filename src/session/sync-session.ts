@@ -180,7 +180,7 @@ export class SyncSession {
    * @param until when it is aborted, the call makes no further attempt and rejects with StoppedError. It then cannot
    * take the lease again after the caller has given it back
    */
-  async leadAtLast(until?: AbortSignal): Promise<void> {
+  async leadWithRetries(until?: AbortSignal): Promise<void> {
     for (;;) {
       try {
         return await this.lead()
@@ -213,7 +213,7 @@ export class SyncSession {
     const sync = await this.#untilApplicable(true, signal)
     // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
     const replication = await this.load(true, sync)
-    await this.insistOnRecord()
+    await this.ensureNotReversed()
     if (signal.aborted) throw new StoppedError()
     replication.prepare()
     this.coordination.takeWork(true)
@@ -302,7 +302,7 @@ export class SyncSession {
    * Throws FatalError LeaseLost when another instance has reversed the sync, so that the metadata here is no longer
    * valid. A reversal removes the record first, so an instance that has read incomplete metadata finds no record here.
    */
-  async insistOnRecord(): Promise<void> {
+  async ensureNotReversed(): Promise<void> {
     const stored = await this.#replicationParts.metadata.loadSync()
     if (stored?.generation === this.record.generation) return
     throw new FatalError(
@@ -327,13 +327,13 @@ export class SyncSession {
   /**
    * Ends everything that this instance began before a convergence, so that the coordinator may plan it. The caller does
    * not replicate.
-   * @param left aborts when the caller may replicate again
+   * @param signal aborts when the caller may replicate again
    */
-  async stopFor(convergence: number, left: AbortSignal): Promise<void> {
+  async stopFor(convergence: number, signal: AbortSignal): Promise<void> {
     const { runs, verification, coordination, lease } = this
     if (!lease.held || (coordination.stoppedFor === convergence && coordination.held.size === 0)) return
     await Promise.all([runs.ended, verification.ended])
-    if (left.aborted || !lease.held) return
+    if (signal.aborted || !lease.held) return
     await coordination.stopFor(convergence)
   }
 

@@ -7,12 +7,12 @@ import { watchRole } from './watch-role.ts'
 /** The verification machine with the actors that do its work. */
 export function withVerificationActors(current: () => SyncSession): typeof verificationMachine {
   /** Reports that the first comparison is complete or has begun again. Ignores a failure of the report. */
-  const publish = (type: 'verification.hashed' | 'verification.restarted'): void =>
+  const publish = (type: 'verification.initiallyVerified' | 'verification.restarted'): void =>
     void current()
       .peers.reportLeading({ type })
       .catch(() => {})
   /** A part of the latest run. */
-  const step = (name: 'succeed' | 'awaitCopy' | 'verify' | 'forget') =>
+  const step = (name: 'awaitEarlierRun' | 'awaitCopy' | 'verify' | 'discardResults') =>
     fromPromise(() => {
       const { verification } = current()
       return verification[name](verification.latest)
@@ -23,7 +23,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
         const stopped = new AbortController()
         const session = current()
         const { coordination, peers } = session
-        const report = (hashed: boolean): void => sendBack({ type: 'role.seen', hashed })
+        const report = (initiallyVerified: boolean): void => sendBack({ type: 'role.observed', initiallyVerified })
         watchRole({ coordination, peers, isLeaseLost: () => session.isLeaseLost }, report, stopped.signal)
           .then((isTaken) => sendBack({ type: isTaken ? 'role.taken' : 'role.over' }))
           .catch(async (error) => sendBack({ type: 'role.failed', failure: await failureToReport(session, error) }))
@@ -38,10 +38,10 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
         })
         return () => void run.close()
       }),
-      succeed: step('succeed'),
+      awaitEarlierRun: step('awaitEarlierRun'),
       awaitCopy: step('awaitCopy'),
       verify: step('verify'),
-      forget: step('forget'),
+      discardResults: step('discardResults'),
       close: fromPromise(async ({ input }) => {
         const session = current()
         const run = session.verification.latest
@@ -51,7 +51,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
       }),
     },
     actions: {
-      publishHashed: () => publish('verification.hashed'),
+      publishInitiallyVerified: () => publish('verification.initiallyVerified'),
       publishRestarted: () => publish('verification.restarted'),
     },
   })

@@ -56,7 +56,7 @@ export interface RunObserver {
   /** Everything has been compared once. */
   scanned: () => void
   /** A commit has asked for a verdict, or has received it. */
-  verdict: (what: 'asked' | 'answered') => void
+  verdict: (what: 'requested' | 'ended') => void
 }
 
 /** One run of the verification. It begins when this instance coordinates, and ends when it is told to stop. */
@@ -158,7 +158,7 @@ export class Verification {
     this.#copied.resolve()
   }
 
-  /** Begins a run. Its work must wait for `succeed` and `awaitCopy`. */
+  /** Begins a run. Its work must wait for `awaitEarlierRun` and `awaitCopy`. */
   begin(observer: RunObserver): VerificationRun {
     const run = new VerificationRun(this.ended, observer)
     this.#latest = run
@@ -176,7 +176,7 @@ export class Verification {
   }
 
   /** Waits until the earlier run of this process has ended. */
-  succeed(run: VerificationRun): Promise<void> {
+  awaitEarlierRun(run: VerificationRun): Promise<void> {
     return run.work.run(() => run.earlier)
   }
 
@@ -216,9 +216,9 @@ export class Verification {
   }
 
   /** Removes the stored results, so that everything is compared again. */
-  forget(run: VerificationRun): Promise<void> {
+  discardResults(run: VerificationRun): Promise<void> {
     return run.work.run(() =>
-      this.#forget().catch((error) => {
+      this.#discardAll().catch((error) => {
         run.failure = error
         throw error
       }),
@@ -239,15 +239,15 @@ export class Verification {
       ...shared,
       selection: selection(),
       epoch: coordination.coordinatorEpoch,
-      catalogue: () => runs.finishing.catalogue,
+      catalog: () => runs.finishing.catalog,
       appliedTime: () => figures.everywhereApplied,
       onInitiallyVerified,
     })
   }
 
   /** Removes the stored results of these collections. The caller has stopped the verifiers of all instances. */
-  async forgetResults(uuids: readonly string[] | 'all'): Promise<void> {
-    if (uuids === 'all') await this.#forget()
+  async discardResultsOf(uuids: readonly string[] | 'all'): Promise<void> {
+    if (uuids === 'all') await this.#discardAll()
     else await this.store.removeRanges([...uuids])
   }
 
@@ -263,10 +263,10 @@ export class Verification {
     await metadata.savePosition(streamPartition.source, coordination.coordinatorEpoch, position)
   }
 
-  async #forget(): Promise<void> {
+  async #discardAll(): Promise<void> {
     // Positions are removed last. Without them the streams begin at the current time, and then no results of earlier
     // comparisons may exist.
-    await this.store.forget()
+    await this.store.clearComparisons()
     await this.#parts.metadata.removePositions(Object.values(streamPartition))
   }
 
@@ -301,18 +301,18 @@ export class Verification {
    * @param applyLate deletes the documents that have expired on the source since its last call, and returns how many;
    * differences that remain when it returns 0 are real
    */
-  async settle(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
+  async issueVerdict(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
     if (!configuration.verification.enabled) return
     const observer = this.#latest?.observer
-    observer?.verdict('asked')
+    observer?.verdict('requested')
     try {
-      await this.#issueVerdict(configuration, applyLate)
+      await this.#compare(configuration, applyLate)
     } finally {
-      observer?.verdict('answered')
+      observer?.verdict('ended')
     }
   }
 
-  async #issueVerdict(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
+  async #compare(configuration: StartConfiguration, applyLate: () => Promise<number>): Promise<void> {
     // Applications cannot write during this step, so independent work runs in parallel to shorten it.
     const [{ report, verdict }, definitions] = await both(
       this.#documents(applyLate),
@@ -359,8 +359,8 @@ export class Verification {
     const { source, destination, runs, context } = this.#parts
     const selection = this.#parts.selection()
     const { buildIndexes } = configuration
-    const { catalogue } = runs.finishing
-    const parts = { clusters: { source, destination }, selection, catalogue, context, buildIndexes }
+    const { catalog } = runs.finishing
+    const parts = { clusters: { source, destination }, selection, catalog, context, buildIndexes }
     return await findDefinitionMismatches(parts, stage, read)
   }
 

@@ -17,7 +17,7 @@ export interface WatchRoleParts {
  */
 export async function watchRole(
   { coordination, peers, isLeaseLost }: WatchRoleParts,
-  report: (hashed: boolean) => void,
+  report: (initiallyVerified: boolean) => void,
   stopped: AbortSignal,
 ): Promise<boolean> {
   const working = new LongWait(aborted(stopped))

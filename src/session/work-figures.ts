@@ -76,7 +76,7 @@ export class WorkFigures {
   }
 
   /** Called when the sync runs again. Its lag is then unknown until the source reports its cluster time. */
-  forgetTime(): void {
+  resetTime(): void {
     this.#knowsTime = false
     this.#trend.reset()
     this.keepTime()
@@ -94,7 +94,7 @@ export class WorkFigures {
     const { latest } = this.#parts.runs
     if (!latest) return null
     const { underWay } = latest.commit.destinationDefinitions.indexes.builds
-    return indexBuildingOf(latest.catalogue.entries(), underWay, restored)
+    return indexBuildingOf(latest.catalog.entries(), underWay, restored)
   }
 
   /** Seconds of source time that were applied per second lately; null before it is known. */
@@ -119,8 +119,8 @@ export class WorkFigures {
   /**
    * Counts again how much an instance that is not running has copied, because others may have taken over its segments.
    */
-  async countCopied(): Promise<void> {
-    if (!this.#parts.runs.isOpen) await this.#parts.runs.latest?.countCopied()
+  async loadCopiedBytes(): Promise<void> {
+    if (!this.#parts.runs.isOpen) await this.#parts.runs.latest?.loadCopiedBytes()
   }
 
   /** Reads the time up to which the sync has applied changes, for an instance that is not running. */
@@ -166,23 +166,23 @@ export class WorkFigures {
 
   /** Number of collections that are still being converged: only the documents that differ are written. */
   get convergingCollections(): number {
-    const entries = this.#parts.runs.latest?.catalogue.entries() ?? []
+    const entries = this.#parts.runs.latest?.catalog.entries() ?? []
     return entries.filter(({ state, converging }) => state === 'copying' && converging).length
   }
 
   /**
-   * Document bytes of the collections known now: the total, and those that this instance copied. `begun` is true when
-   * the copy of at least one collection is planned.
+   * Document bytes of the collections known now: the total, and those that this instance copied. `isPlanned` is true
+   * when the copy of at least one collection is planned.
    */
-  get copyBytes(): { total: number; copied: number; begun: boolean } {
+  get copyBytes(): { total: number; copied: number; isPlanned: boolean } {
     let total = 0
     let copied = 0
-    let begun = false
-    for (const entry of this.#parts.runs.latest?.catalogue.entries() ?? []) {
+    let isPlanned = false
+    for (const entry of this.#parts.runs.latest?.catalog.entries() ?? []) {
       copied += entry.copiedBytes
       total += entry.totalCopied ?? Math.max(entry.estimatedBytes, entry.copiedBytes)
-      begun ||= entry.planned
+      isPlanned ||= entry.planned
     }
-    return { total, copied, begun }
+    return { total, copied, isPlanned }
   }
 }

@@ -86,10 +86,10 @@ export class WorkRuns {
       return open(this.#renewed())
     })
     const replicating: Replicating = { opened, workers: new Set([worker]), present: null }
-    const begun = (replication: Replication): void => {
+    const setPresent = (replication: Replication): void => {
       replicating.present = replication
     }
-    opened.then(begun, () => {}) // the workers report a failure
+    opened.then(setPresent, () => {}) // the workers report a failure
     this.#replicating = replicating
     return opened
   }
@@ -127,10 +127,10 @@ export class WorkRuns {
    * in parallel), the step is stopped, and awaited before a new run begins. A step that is left before it begins does
    * not run, and the call rejects with StoppedError.
    */
-  finish(left: AbortSignal, step: (signal: AbortSignal) => Promise<void>): Promise<void> {
+  finish(signal: AbortSignal, step: (signal: AbortSignal) => Promise<void>): Promise<void> {
     let over = false
     const begin = (): Promise<void> => {
-      if (left.aborted) throw new StoppedError()
+      if (signal.aborted) throw new StoppedError()
       return step(this.#renewed())
     }
     const run = this.#ended.then(begin).finally(() => {
@@ -140,7 +140,7 @@ export class WorkRuns {
     const leave = (): void => {
       if (!over) this.#abort.abort()
     }
-    left.addEventListener('abort', leave, { once: true })
+    signal.addEventListener('abort', leave, { once: true })
     this.#ended = run.catch(() => {})
     return run
   }

@@ -44,10 +44,10 @@ export class Pace {
   async earned(signal: AbortSignal): Promise<void> {
     for (;;) {
       if (signal.aborted) throw new StoppedError()
-      const left = this.#earnedAt - performance.now()
-      if (!this.#bytesPerSecond || left <= 0) return
+      const remaining = this.#earnedAt - performance.now()
+      if (!this.#bytesPerSecond || remaining <= 0) return
       await duringAny([signal, this.#changed.signal], async (woken) => {
-        await sleep(Math.min(left, sleepMaxMS), undefined, { signal: woken }).catch(() => {})
+        await sleep(Math.min(remaining, sleepMaxMS), undefined, { signal: woken }).catch(() => {})
       })
     }
   }

@@ -11,8 +11,8 @@ const pollMS = 2_000
  * Upper bound of a pause after a write. A cursor on the source is idle meanwhile, and the server closes it after ten
  * minutes. The copy also should not appear to have stopped.
  */
-const restMaxMS = 10_000
-const restPollMS = 250
+const pauseMaxMS = 10_000
+const pausePollMS = 250
 /** A batch has at most 4 MB. A destination that takes this long to write one is overloaded. */
 const slowWriteMS = 4_000
 /** A limited rate is spread over this many batches per second, instead of bursts of whole batches. */
@@ -122,7 +122,7 @@ export class Throttle {
       const reason = 'the destination takes several seconds to write a batch of the copy'
       const slow = setTimeout(() => this.#observe(reason), slowWriteMS)
       const written = await work().finally(() => clearTimeout(slow))
-      await this.#rest(signal, performance.now() - began)
+      await this.#pause(signal, performance.now() - began)
       return written
     })
   }
@@ -131,14 +131,14 @@ export class Throttle {
    * Pauses in proportion to the duration of the last write while the destination is overloaded. Ends early when it
    * recovers.
    */
-  async #rest(signal: AbortSignal, tookMS: number): Promise<void> {
+  async #pause(signal: AbortSignal, tookMS: number): Promise<void> {
     const began = performance.now()
-    const left = (): number => {
-      const restMS = this.#backOff.rest(this.writeConcurrency) * tookMS
-      return began + Math.min(restMS, restMaxMS) - performance.now()
+    const remaining = (): number => {
+      const pauseMS = this.#backOff.pauseFactor(this.writeConcurrency) * tookMS
+      return began + Math.min(pauseMS, pauseMaxMS) - performance.now()
     }
-    while (left() > 0 && !signal.aborted) {
-      await sleep(Math.min(left(), restPollMS), undefined, { signal }).catch(() => {})
+    while (remaining() > 0 && !signal.aborted) {
+      await sleep(Math.min(remaining(), pausePollMS), undefined, { signal }).catch(() => {})
     }
   }
 

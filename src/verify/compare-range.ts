@@ -36,7 +36,7 @@ export async function compareRange(
     } else if (left || right) {
       const side = left ? 'source' : 'destination'
       sides[side].readAhead(batchSize)
-      for (const document of sides[side].rest()) pairing.single(side, document)
+      for (const document of sides[side].takeRemaining()) pairing.single(side, document)
     } else break
     const { bytes } = sides.source
     await waitForCapacity(bytes - comparison.bytes)

@@ -1,5 +1,5 @@
 import { identityKey } from '../documents/identity.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -12,7 +12,7 @@ import type { Recheck, Rechecks } from './rechecks.ts'
 export interface ComparisonParts {
   clusters: BothClusters
   context: RetryContext
-  catalogue: () => Catalogue
+  catalog: () => Catalog
   rechecks: Rechecks
   /** Time up to which the source's changes are known. */
   knownTime: () => ClusterTime
@@ -35,9 +35,9 @@ export class RecheckComparison {
       if (list) list.push(recheck)
       else byCollection.set(recheck.uuid, [recheck])
     }
-    const parts: [CatalogueEntry, Recheck[]][] = []
+    const parts: [CatalogEntry, Recheck[]][] = []
     for (const [uuid, list] of byCollection) {
-      const entry = this.#parts.catalogue().get(uuid)
+      const entry = this.#parts.catalog().get(uuid)
       if (!entry?.destinationUUID) {
         this.#parts.rechecks.equal(list) // the collection was dropped, or the destination does not have it yet
         continue
@@ -56,7 +56,7 @@ export class RecheckComparison {
     }
   }
 
-  async #comparePart(entry: CatalogueEntry, list: Recheck[]): Promise<void> {
+  async #comparePart(entry: CatalogEntry, list: Recheck[]): Promise<void> {
     const notBefore = list.reduce((latest, { changedAt }) => laterOf(latest, changedAt), this.#parts.knownTime())
     const found = await this.findDifferent(
       entry,
@@ -82,7 +82,7 @@ export class RecheckComparison {
   }
 
   /** Returns the `_id` elements of documents that differ now; null when the collection was renamed or dropped. */
-  async findDifferent(entry: CatalogueEntry, idElements: Buffer[], notBefore: ClusterTime): Promise<Buffer[] | null> {
+  async findDifferent(entry: CatalogEntry, idElements: Buffer[], notBefore: ClusterTime): Promise<Buffer[] | null> {
     return await retry(`verifying ${namespace(entry.database, entry.name)}`, this.#parts.context, async () => {
       try {
         return await findDifferent(this.#parts.clusters, entry, idElements, notBefore)

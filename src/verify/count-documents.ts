@@ -1,4 +1,4 @@
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalog } from '../domain/catalog.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { sizeOf } from '../mongo/sample.ts'
@@ -15,15 +15,15 @@ const countCollectionMS = 250
  */
 const countedAtVerdict = 100
 
-/** The total number of documents in the collections of the catalogue, on each cluster, by server statistics. */
+/** The total number of documents in the collections of the catalog, on each cluster, by server statistics. */
 export class DocumentCounts {
   readonly #clusters: BothClusters
-  readonly #catalogue: () => Catalogue
+  readonly #catalog: () => Catalog
   #latest: Record<Side, number> = { source: 0, destination: 0 }
 
-  constructor(clusters: BothClusters, catalogue: () => Catalogue) {
+  constructor(clusters: BothClusters, catalog: () => Catalog) {
     this.#clusters = clusters
-    this.#catalogue = catalogue
+    this.#catalog = catalog
   }
 
   /** The last counts. */
@@ -33,18 +33,18 @@ export class DocumentCounts {
 
   /** Pause between two counts, ms. */
   get intervalMS(): number {
-    return countMS + countCollectionMS * this.#catalogue().entries().length
+    return countMS + countCollectionMS * this.#catalog().entries().length
   }
 
   /** True while the collections are few enough to be counted for a verdict. */
   get isQuick(): boolean {
-    return this.#catalogue().entries().length <= countedAtVerdict
+    return this.#catalog().entries().length <= countedAtVerdict
   }
 
   /** Counts again. Collections that cannot be read count as 0. */
   async count(): Promise<void> {
     const counts = { source: 0, destination: 0 }
-    await inParallel(atOnce, this.#catalogue().entries(), async (entry) => {
+    await inParallel(atOnce, this.#catalog().entries(), async (entry) => {
       if (!entry.destinationUUID) return
       const [source, destination] = await Promise.all([
         sizeOf(this.#clusters.source, onSource(entry)).catch(() => null),

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalog } from '../domain/catalog.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isUserCollection } from '../domain/namespace.ts'
@@ -26,7 +26,7 @@ export interface FollowerParts {
   shared: SharedStream | null
   context: RetryContext
   rechecks: Rechecks
-  catalogue: () => Catalogue
+  catalog: () => Catalog
 }
 
 const capacityPollMS = 20
@@ -66,7 +66,7 @@ export class Follower {
    */
   #joinsAfter = -1
   #sourceUuids = new Map<string, string>()
-  /** UUIDs in this batch that are not in the catalogue. */
+  /** UUIDs in this batch that are not in the catalog. */
   #foreign = new Set<string>()
 
   constructor(parts: FollowerParts) {
@@ -95,7 +95,7 @@ export class Follower {
    */
   wake(): void {
     this.#pollsFast = true
-    this.#joinsAfter = this.#parts.shared?.begun ?? 0
+    this.#joinsAfter = this.#parts.shared?.publications ?? 0
     this.#share?.leave()
   }
 
@@ -136,7 +136,7 @@ export class Follower {
 
   #join(): boolean {
     const { shared, selected, rechecks, context } = this.#parts
-    if (!shared || shared.begun <= this.#joinsAfter || rechecks.full || context.signal.aborted) return false
+    if (!shared || shared.publications <= this.#joinsAfter || rechecks.full || context.signal.aborted) return false
     this.#share = shared.join(this.#position, selected, (batch) => {
       if (rechecks.full) return false
       this.#take(batch)
@@ -184,14 +184,14 @@ export class Follower {
   }
 
   /**
-   * The source UUID of a destination collection. Undefined for a collection that is not in the catalogue: changes in it
+   * The source UUID of a destination collection. Undefined for a collection that is not in the catalog: changes in it
    * need no recheck, because the comparison of definitions reports the collection itself.
    */
   #onSource(uuid: string): string | undefined {
     const known = this.#sourceUuids.get(uuid)
     if (known || this.#foreign.has(uuid)) return known
     this.#sourceUuids = new Map()
-    for (const entry of this.#parts.catalogue().entries()) {
+    for (const entry of this.#parts.catalog().entries()) {
       if (entry.destinationUUID) this.#sourceUuids.set(entry.destinationUUID, entry.uuid)
     }
     if (!this.#sourceUuids.has(uuid)) this.#foreign.add(uuid)

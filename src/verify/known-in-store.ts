@@ -29,8 +29,8 @@ export class KnownInStore {
     this.#removable.set(key, entry)
   }
 
-  /** Forgets a recheck that stays in the store. It needs no memory here until it is read from the store again. */
-  forget(key: string): void {
+  /** Drops a recheck that stays in the store. It needs no memory here until it is read from the store again. */
+  drop(key: string): void {
     this.#kept.delete(key)
   }
 

@@ -1,7 +1,7 @@
 import { refuseDuplicate } from '../documents/duplicate-ids.ts'
 import { idElementOf, identityKey, idOf } from '../documents/identity.ts'
 import { readByIds } from '../documents/read-documents.ts'
-import type { CatalogueEntry } from '../domain/catalogue.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { assert } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
@@ -11,16 +11,16 @@ import { firstDifferingPath } from './field-path.ts'
 import { digestOf } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
 
-export function onSource(entry: CatalogueEntry): SourceCollection {
+export function onSource(entry: CatalogEntry): SourceCollection {
   return { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
 }
 
 /** Takes the new name from a read error of the source, so that reads use it before the rename event is applied. */
-export function followName(entry: CatalogueEntry, error: unknown): void {
+export function followName(entry: CatalogEntry, error: unknown): void {
   entry.sourceName = renamedTo(error) ?? entry.sourceName
 }
 
-export function onDestination(entry: CatalogueEntry): SourceCollection {
+export function onDestination(entry: CatalogEntry): SourceCollection {
   assert(entry.destinationUUID, 'a collection has no destination UUID')
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }
@@ -37,7 +37,7 @@ const keptBytesMax = 4 * 1024 * 1024
  */
 export async function findDifferent(
   clusters: BothClusters,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   idElements: readonly Buffer[],
   notBefore: ClusterTime,
 ): Promise<Buffer[]> {
@@ -70,7 +70,7 @@ export const comparedAtOnce = 1_000
 /** True if one of these documents differs, or if the collection was renamed or dropped meanwhile. */
 export async function isAnyDifferent(
   clusters: BothClusters,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   idElements: readonly Buffer[],
   notBefore: ClusterTime,
 ): Promise<boolean> {
@@ -103,7 +103,7 @@ export interface Explanation extends Pick<Mismatch, 'kind' | 'field'> {
  */
 export async function explain(
   clusters: BothClusters,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   idElement: Buffer,
 ): Promise<Explanation | null> {
   const [wanted, another] = await readAll(clusters, 'source', entry, idElement)
@@ -119,12 +119,7 @@ export async function explain(
 }
 
 /** Reads all documents with this `_id`. There is more than one only when several shards hold one each. */
-async function readAll(
-  clusters: BothClusters,
-  side: Side,
-  entry: CatalogueEntry,
-  idElement: Buffer,
-): Promise<Buffer[]> {
+async function readAll(clusters: BothClusters, side: Side, entry: CatalogEntry, idElement: Buffer): Promise<Buffer[]> {
   const found: Buffer[] = []
   await eachDocument(clusters, side, entry, [idOf(idElement)], clusters[side].latest, (document) => {
     found.push(document)
@@ -135,7 +130,7 @@ async function readAll(
 async function eachDocument(
   clusters: BothClusters,
   side: Side,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   ids: Buffer[],
   notBefore: ClusterTime,
   take: (document: Buffer) => void,

@@ -34,9 +34,9 @@ export interface Recheck {
 /** Above this many open rechecks, reading the streams and scanning pause until some are resolved. */
 const outstandingMax = 60_000
 /** Half the first delay (ms) before a different document is compared again. The delay doubles each time. */
-const backOffMS = 100
-const longestBackOffMS = 5_000
-/** After this many attempts (about 3 s with the back-off), a recheck that stays different moves to the store. */
+const retryDelayMS = 100
+const retryDelayMaxMS = 5_000
+/** After this many attempts (about 3 s with these delays), a recheck that stays different moves to the store. */
 const attemptsInMemory = 5
 
 /** Entries removed from the store with one call, which takes the destination tens of milliseconds. */
@@ -167,7 +167,7 @@ export class Rechecks {
       this.#taken.delete(recheck)
       const newer = this.#waiting.get(recheck.key)
       recheck.attempts += 1
-      recheck.notBefore = now + Math.min(backOffMS * 2 ** recheck.attempts, longestBackOffMS)
+      recheck.notBefore = now + Math.min(retryDelayMS * 2 ** recheck.attempts, retryDelayMaxMS)
       if (newer) {
         recheck.stored &&= !this.#isOnlyInMemory(newer)
         merge(recheck, newer)
@@ -223,7 +223,7 @@ export class Rechecks {
     for (const [key, recheck] of this.#waiting) {
       if (!recheck.stored || recheck.attempts < attemptsInMemory) continue
       this.#waiting.delete(key)
-      this.#store.forget(key)
+      this.#store.drop(key)
     }
   }
 

@@ -3,7 +3,7 @@ import type { VerificationSide } from '../domain/progress.ts'
 
 /** The progress of the verification on one cluster. */
 export interface VerifiedSoFar {
-  /** Documents of all collections in the catalogue, by server statistics. */
+  /** Documents of all collections in the catalog, by server statistics. */
   documents: number
   /** Documents read by the scan. */
   read: number
@@ -13,8 +13,8 @@ export interface VerifiedSoFar {
   known: ClusterTime
   /** Null before the scan starts. */
   collections: { scanned: number; total: number } | null
-  /** Number of collections in the catalogue. */
-  catalogued: number
+  /** Number of collections in the catalog. */
+  cataloged: number
   /** True when everything has been compared once. */
   scanned: boolean
 }
@@ -28,6 +28,6 @@ export function reportOf(progress: VerifiedSoFar): VerificationSide {
     lagTimeSeconds: progress.known === 0n ? 0 : Math.max(0, secondsOf(progress.latest) - secondsOf(progress.known)),
     phase,
     scannedCollectionCount: progress.collections?.scanned ?? 0,
-    totalCollectionCount: progress.collections?.total ?? progress.catalogued,
+    totalCollectionCount: progress.collections?.total ?? progress.cataloged,
   }
 }

@@ -2,7 +2,7 @@ import { listCollections } from '../definitions/listing.ts'
 import { droppedByAnother } from '../definitions/missing-collections.ts'
 import { firstBatchDocuments } from '../documents/range-reader.ts'
 import { openBulkRange, openRange, type RangeBounds } from '../documents/read-documents.ts'
-import { type Catalogue, type CatalogueEntry, segmentBytes } from '../domain/catalogue.ts'
+import { type Catalog, type CatalogEntry, segmentBytes } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
@@ -20,10 +20,10 @@ export interface ScanParts {
   clusters: BothClusters
   metadata: Metadata
   context: RetryContext
-  catalogue: () => Catalogue
+  catalog: () => Catalog
   /** Reads include all changes up to these times. The streams contain all later changes. */
   notBefore: { source: ClusterTime; destination: ClusterTime }
-  suspect: (entry: CatalogueEntry, idElement: Buffer) => void
+  suspect: (entry: CatalogEntry, idElement: Buffer) => void
   /** Resolves when the next batch may be read and its suspects may be reported. */
   waitForCapacity: (bytesRead: number) => Promise<void>
   /** Number of parallel ranges. Both sides of each are read. */
@@ -32,7 +32,7 @@ export interface ScanParts {
 }
 
 interface Range extends RangeBounds {
-  entry: CatalogueEntry
+  entry: CatalogEntry
   ordinal: number
 }
 
@@ -41,7 +41,7 @@ const rangesAtOnceMax = 2
 const segmentsAtOnce = 1_000
 /**
  * A collection that this many consecutive attempts do not find on the destination was dropped by someone else. Attempts
- * are tens of milliseconds apart. If event application dropped the collection, it is removed from the catalogue sooner.
+ * are tens of milliseconds apart. If event application dropped the collection, it is removed from the catalog sooner.
  */
 const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
@@ -67,7 +67,7 @@ export class Scan {
   /** Documents of the finished ranges of existing collections, per side. */
   get documents(): { source: number; destination: number } {
     const sum = { source: 0, destination: 0 }
-    for (const entry of this.#parts.catalogue().entries()) {
+    for (const entry of this.#parts.catalog().entries()) {
       for (const range of this.#done.get(entry.uuid) ?? []) {
         sum.source += range.source
         sum.destination += range.destination
@@ -77,18 +77,18 @@ export class Scan {
   }
 
   get collections(): { scanned: number; total: number } {
-    const entries = this.#parts.catalogue().entries()
+    const entries = this.#parts.catalog().entries()
     return { scanned: entries.filter((entry) => this.#isDone(entry)).length, total: entries.length }
   }
 
-  /** Compares the ranges that are not done. Returns true when every collection in the catalogue is compared. */
+  /** Compares the ranges that are not done. Returns true when every collection in the catalog is compared. */
   async run(): Promise<boolean> {
     const ranges: Range[] = []
-    const entries = this.#parts.catalogue().entries()
+    const entries = this.#parts.catalog().entries()
     const open = entries.filter((entry) => !this.#isDone(entry) && entry.state === 'copied')
     for (let from = 0, to = 0; from < open.length; from = to) {
       for (let segments = 0; to < open.length && (to === from || segments < segmentsAtOnce); to++) {
-        segments += 1 + (open[to] as CatalogueEntry).estimatedBytes / segmentBytes
+        segments += 1 + (open[to] as CatalogEntry).estimatedBytes / segmentBytes
       }
       ranges.push(...(await this.#open(open.slice(from, to))))
     }
@@ -97,30 +97,30 @@ export class Scan {
     return this.isComplete
   }
 
-  /** Ends the first pass for a verdict. Returns true when every collection in the catalogue is compared. */
+  /** Ends the first pass for a verdict. Returns true when every collection in the catalog is compared. */
   finish(): boolean {
     this.#isFirstPass = false
     return this.isComplete
   }
 
-  /** True when every collection in the catalogue is compared. */
+  /** True when every collection in the catalog is compared. */
   get isComplete(): boolean {
     return this.#parts
-      .catalogue()
+      .catalog()
       .entries()
       .every((entry) => this.#isDone(entry))
   }
 
-  #isDone(entry: CatalogueEntry): boolean {
+  #isDone(entry: CatalogEntry): boolean {
     const planned = this.#planned.get(entry.uuid)
     return planned !== undefined && planned === this.#done.get(entry.uuid)?.length
   }
 
-  /** Forgets collections that are no longer in the catalogue. Returns their UUIDs. */
-  forgetGone(): string[] {
-    const catalogue = this.#parts.catalogue()
+  /** Removes the collections that are no longer in the catalog. Returns their UUIDs. */
+  removeDropped(): string[] {
+    const catalog = this.#parts.catalog()
     const known = new Set([...this.#done.keys(), ...this.#planned.keys(), ...this.#misses.keys()])
-    const gone = [...known].filter((uuid) => catalogue.get(uuid) === undefined)
+    const gone = [...known].filter((uuid) => catalog.get(uuid) === undefined)
     for (const uuid of gone) for (const map of [this.#done, this.#planned, this.#misses]) map.delete(uuid)
     return gone
   }
@@ -129,7 +129,7 @@ export class Scan {
    * The unfinished ranges of these collections: the segments of the copy, or one range for a collection without
    * segments.
    */
-  async #open(entries: CatalogueEntry[]): Promise<Range[]> {
+  async #open(entries: CatalogEntry[]): Promise<Range[]> {
     const segments = await this.#parts.metadata.segments.load(entries.map(({ uuid }) => uuid))
     return entries.flatMap((entry) => {
       const bounds: RangeBounds[] = segments.get(entry.uuid) ?? [{ from: null, to: null }]
@@ -144,7 +144,7 @@ export class Scan {
   async #compare(range: Range): Promise<void> {
     const { context, done } = this.#parts
     const { database, name, uuid } = range.entry
-    const known = (): boolean => this.#parts.catalogue().get(uuid) !== undefined
+    const known = (): boolean => this.#parts.catalog().get(uuid) !== undefined
     await retry(`verifying ${database}.${name}`, context, async (progressed) => {
       if (!known()) return
       try {
@@ -168,7 +168,7 @@ export class Scan {
    * dropped it.
    */
   async #refuseGone(uuid: string): Promise<void> {
-    const entry = this.#parts.catalogue().get(uuid)
+    const entry = this.#parts.catalog().get(uuid)
     if (!entry) return
     const { source, destination } = this.#parts.clusters
     const [wanted, existing] = await Promise.all([
@@ -191,7 +191,7 @@ export class Scan {
       progressed(false)
       return this.#parts.waitForCapacity(bytesRead)
     }
-    const current = this.#parts.catalogue().get(entry.uuid) ?? entry
+    const current = this.#parts.catalog().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
     const open = firstBatchDocuments
     const openSource = this.#isFirstPass ? openBulkRange : openRange

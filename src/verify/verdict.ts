@@ -1,5 +1,5 @@
 import { identityKey } from '../documents/identity.ts'
-import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
+import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { listedMax, type Mismatch, type Verdict } from '../domain/mismatch.ts'
@@ -16,7 +16,7 @@ export interface VerdictParts {
   clusters: BothClusters
   store: VerificationStore
   context: RetryContext
-  catalogue: () => Catalogue
+  catalog: () => Catalog
   rechecks: Rechecks
   comparison: RecheckComparison
   knownTime: () => ClusterTime
@@ -54,10 +54,10 @@ export async function compareEverything(parts: VerdictParts): Promise<Open> {
 
 /** Returns the stored rechecks that are different now. */
 async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<StoredRecheck[]> {
-  const { rechecks, comparison, catalogue } = parts
+  const { rechecks, comparison, catalog } = parts
   const differing: StoredRecheck[] = []
   await inParallel(comparisonsAtOnce, [...groupBy(page)], async ([uuid, list]) => {
-    const entry = catalogue().get(uuid)
+    const entry = catalog().get(uuid)
     const ids = list.map(({ idElement }) => idElement)
     const found = entry?.destinationUUID ? await comparison.findDifferent(entry, ids, parts.knownTime()) : []
     const byIdentity = byIdentityKey(found ?? ids)
@@ -73,10 +73,10 @@ async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<
 }
 
 /** Explains the first differences. Documents that have become equal in the meantime no longer count. */
-export async function explainAll({ clusters, context, catalogue }: VerdictParts, open: Open): Promise<Verdict> {
+export async function explainAll({ clusters, context, catalog }: VerdictParts, open: Open): Promise<Verdict> {
   const verdict: Verdict = { mismatches: [], total: open.total }
   for (const recheck of open.first) {
-    const entry = catalogue().get(recheck.uuid)
+    const entry = catalog().get(recheck.uuid)
     const mismatch = entry && (await retry('verifying', context, () => mismatchOf(clusters, entry, recheck)))
     if (mismatch) verdict.mismatches.push(mismatch)
     else verdict.total -= 1
@@ -86,7 +86,7 @@ export async function explainAll({ clusters, context, catalogue }: VerdictParts,
 
 async function mismatchOf(
   clusters: BothClusters,
-  entry: CatalogueEntry,
+  entry: CatalogEntry,
   { idElement, onSource, onDestination }: StoredRecheck,
 ): Promise<Mismatch | null> {
   const where = namespace(entry.database, entry.name)

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Catalogue } from '../domain/catalogue.ts'
+import type { Catalog } from '../domain/catalog.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
@@ -34,7 +34,7 @@ export interface VerifierParts {
   sharedStream: SharedStream
   throttle: Throttle
   epoch: number
-  catalogue: () => Catalogue
+  catalog: () => Catalog
   /** Everything up to this time is applied on the destination. */
   appliedTime: () => ClusterTime
   /** Called when everything has been compared once. */
@@ -108,11 +108,11 @@ export class Verifier {
     this.#comparisonParts = {
       clusters: parts.clusters,
       context: this.#context,
-      catalogue: parts.catalogue,
+      catalog: parts.catalog,
       rechecks: this.#rechecks,
       knownTime: () => this.#knownTime('source'),
     }
-    this.#counts = new DocumentCounts(parts.clusters, parts.catalogue)
+    this.#counts = new DocumentCounts(parts.clusters, parts.catalog)
     this.#comparison = new RecheckComparison(this.#comparisonParts)
     this.#checkpoint = new Checkpoint({ ...parts, rechecks: this.#rechecks })
   }
@@ -126,7 +126,7 @@ export class Verifier {
         latest: this.#parts.clusters[name].latest,
         known: this.#knownTime(name),
         collections: this.#scan?.collections ?? null,
-        catalogued: this.#parts.catalogue().entries().length,
+        cataloged: this.#parts.catalog().entries().length,
         scanned: this.#scanned,
       })
     return { source: side('source'), destination: side('destination') }
@@ -156,9 +156,9 @@ export class Verifier {
         ...[...this.#followers.values()].map((follower) => () => follower.run()),
         () => this.#scanAll(),
         () => this.#compareAll(),
-        () => this.#everyCheckpoint(),
-        () => this.#everyCount(),
-        () => this.#everyRevisit(),
+        () => this.#saveCheckpoints(),
+        () => this.#countRepeatedly(),
+        () => this.#revisitStored(),
       ]
       for (const task of tasks) {
         loops.push(
@@ -202,7 +202,7 @@ export class Verifier {
    * streams up to the current time, and compares all open rechecks until they are equal or proven different.
    */
   async issueVerdict(): Promise<RecheckResult> {
-    // The scan must include collections that were catalogued after the first complete scan, because the streams may not
+    // The scan must include collections that were cataloged after the first complete scan, because the streams may not
     // contain their earlier writes.
     while (!this.#scan?.finish()) await this.#pause(shortPauseMS)
     this.wake()
@@ -241,7 +241,7 @@ export class Verifier {
           shared: side === 'source' ? this.#parts.sharedStream : null,
           context: this.#context,
           rechecks: this.#rechecks,
-          catalogue: this.#parts.catalogue,
+          catalog: this.#parts.catalog,
         }),
       )
     }
@@ -250,7 +250,7 @@ export class Verifier {
         clusters,
         metadata,
         context: this.#context,
-        catalogue: this.#parts.catalogue,
+        catalog: this.#parts.catalog,
         notBefore: { source: starts.source.time, destination: starts.destination.time },
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, this.#checkpoint.range),
         waitForCapacity: (bytesRead) => this.#waitForCapacity(bytesRead),
@@ -318,7 +318,7 @@ export class Verifier {
     return this.#echo.comparable(appliedTime(), latest, this.#knownTime('destination'), performance.now())
   }
 
-  async #everyCheckpoint(): Promise<void> {
+  async #saveCheckpoints(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#pause(checkpointMS)
       await this.#exclusively(() => this.#save(this.#context))
@@ -329,7 +329,7 @@ export class Verifier {
    * Compares stored rechecks again: those of an earlier process, and those that stayed different for a while. Otherwise
    * the verdict would also compare those that have become equal since, while writes are blocked.
    */
-  async #everyRevisit(): Promise<void> {
+  async #revisitStored(): Promise<void> {
     let after: StoredRecheck | null = null
     let pause = firstRevisitMS
     while (!this.#stop.signal.aborted) {
@@ -349,7 +349,7 @@ export class Verifier {
     return secondsOf(this.#knownTime('source')) - secondsOf(this.#parts.appliedTime()) > seconds
   }
 
-  async #everyCount(): Promise<void> {
+  async #countRepeatedly(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#counts.count()
       await this.#pause(this.#counts.intervalMS)
@@ -374,7 +374,7 @@ export class Verifier {
   }
 
   async #save(context: RetryContext): Promise<void> {
-    const gone = this.#scan?.forgetGone() ?? []
+    const gone = this.#scan?.removeDropped() ?? []
     await this.#checkpoint.save(this.#followers, gone, () => context.signal.aborted)
   }
 

@@ -58,7 +58,7 @@ describe('the options of an instance', () => {
     ['port: [1]', /: port: It must be a single value/],
     ['exitOnFailure: maybe', /: exitOnFailure: It must be true or false/],
     ['- port', /must hold options by name/],
-    ['port: 1\nport: 2', /not valid YAML \(DUPLICATE_KEY at byte \d+\)/],
+    ['port: 1\nport: 2', /not valid YAML \(DUPLICATE_KEY at line 2, column 1\)/],
     ['cluster0: "mongodb://root:hunter2@a', /not valid YAML/],
     ['cluster0: http://root:hunter2@a', /cluster0: /],
   ])('a file with %j is refused with the name of the option and without its value', (text, message) => {

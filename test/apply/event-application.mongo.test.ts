@@ -1,6 +1,6 @@
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { EventApplication, type EventApplicationParts } from '../../src/apply/event-application.ts'
-import { Catalogue, type CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { Catalog, type CatalogEntry } from '../../src/domain/catalog.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
@@ -42,19 +42,19 @@ async function now(): Promise<ClusterTime> {
 async function applicationOf(
   follow: () => Promise<void> = async () => {},
   options = {},
-  others: CatalogueEntry[] = [],
+  others: CatalogEntry[] = [],
   parts: Partial<EventApplicationParts> = {},
 ): Promise<EventApplication> {
   await createOnBoth('things', options)
-  const catalogue = new Catalogue()
-  for (const entry of [await clusters.entryOf(database, 'things'), ...others]) catalogue.add(entry)
+  const catalog = new Catalog()
+  for (const entry of [await clusters.entryOf(database, 'things'), ...others]) catalog.add(entry)
   const start: StreamPosition = { kind: 'time', time: (await now()) + 1n }
   const { metadata } = clusters
   await metadata.removePositions([0])
   return new EventApplication({
     source: clusters.source,
     metadata,
-    catalogue,
+    catalog,
     documents: clusters.dependencies,
     context: clusters.context,
     partitions: new Map([[0, { epoch: 1, start }]]),

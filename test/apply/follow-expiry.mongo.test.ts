@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
 import { findDefinitionMismatches } from '../../src/definitions/read-definitions.ts'
 import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
-import { Catalogue } from '../../src/domain/catalogue.ts'
+import { Catalog } from '../../src/domain/catalog.ts'
 import { neverExpires } from '../../src/domain/definition.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { emptiedClusters, type TwoClusters } from './two-clusters.ts'
@@ -43,11 +43,11 @@ it.each([
   '%s: the index on the destination changes too, and expires nothing before the commit',
   async (_, options, change, expected) => {
     await things().createIndex({ at: 1 }, { name: 'at', ...options })
-    const catalogue = new Catalogue()
+    const catalog = new Catalog()
     const selection = new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null })
     const { source, destination, metadata, context } = two
     const definitions = new DefinitionReconciler({
-      ...{ source, catalogue, metadata, selection, context },
+      ...{ source, catalog, metadata, selection, context },
       destination: new DestinationDefinitions(destination, 'beforeDataCopy'),
     })
     await definitions.reconcile('app', 'all', 'copied')
@@ -56,7 +56,7 @@ it.each([
 
     expect(await expiryOnDestination()).toBe(expected)
     const clusters = { source, destination }
-    const parts = { clusters, selection, catalogue, context, buildIndexes: 'beforeDataCopy' as const }
+    const parts = { clusters, selection, catalog, context, buildIndexes: 'beforeDataCopy' as const }
     for (const stage of ['deferred', 'prepared'] as const) {
       expect(await findDefinitionMismatches(parts, stage)).toEqual([])
     }

@@ -4,11 +4,11 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { Lanes } from '../../src/apply/lanes.ts'
 import { fold, type Identity, identityKey } from '../../src/documents/identity.ts'
 import type { Identities } from '../../src/documents/reconcile-documents.ts'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import type { ChangeEvent } from '../../src/domain/change-event.ts'
 import { Watermark } from '../../src/domain/watermark.ts'
 
-const entry = (name: string): CatalogueEntry => ({
+const entry = (name: string): CatalogEntry => ({
   uuid: name,
   database: 'app',
   name,
@@ -54,7 +54,7 @@ function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
 }
 
 interface Sent {
-  entry: CatalogueEntry
+  entry: CatalogEntry
   identities: Identities
   notBefore: bigint
   acknowledged: boolean
@@ -182,7 +182,7 @@ describe('lanes', () => {
             time += 1
             events += 1
             const { id, collection, kind } = step.put
-            const of = collections[collection] as CatalogueEntry
+            const of = collections[collection] as CatalogEntry
             bench.lanes.put(id % 3, of, event(kind, time), idElement(id), false)
             newest.set(`${of.name} ${id}`, time)
             puts.push({ key: `${of.name} ${id}`, batch: routed + 1, carriedBy: null })
@@ -233,7 +233,7 @@ describe('lanes', () => {
   it('require a source read that includes the newest event of the batch', async () => {
     const bench = new Bench(1)
     for (const time of [7, 9, 8])
-      bench.lanes.put(0, collections[0] as CatalogueEntry, event('update', time), idElement(time), false)
+      bench.lanes.put(0, collections[0] as CatalogEntry, event('update', time), idElement(time), false)
     await bench.flow(bench.lanes.drain())
     expect(bench.sent.map(({ notBefore }) => notBefore)).toEqual([9n])
   })
@@ -241,10 +241,9 @@ describe('lanes', () => {
   it('make the reader wait while they are full, and let it continue when they are not', async () => {
     const bench = new Bench(2)
     const large = { ...event('insert', 1), document: Buffer.alloc(10 * 1024 * 1024) }
-    for (let id = 0; id < 4; id++)
-      bench.lanes.put(id % 2, collections[0] as CatalogueEntry, large, idElement(id), false)
+    for (let id = 0; id < 4; id++) bench.lanes.put(id % 2, collections[0] as CatalogEntry, large, idElement(id), false)
     expect(bench.lanes.full).toBe(false)
-    bench.lanes.put(0, collections[0] as CatalogueEntry, large, idElement(5), false)
+    bench.lanes.put(0, collections[0] as CatalogEntry, large, idElement(5), false)
     expect(bench.lanes.full).toBe(true)
     let hasCapacity = false
     const waiting = bench.lanes.waitForCapacity().then(() => {
@@ -260,7 +259,7 @@ describe('lanes', () => {
 
   it('send nothing after a failure, and are drained when no send is in flight', async () => {
     const bench = new Bench(2)
-    const of = collections[0] as CatalogueEntry
+    const of = collections[0] as CatalogEntry
     for (const id of [0, 1]) bench.lanes.put(id, of, event('insert', 1), idElement(id), false)
     bench.lanes.sendDue()
     await delay(30)
@@ -316,7 +315,7 @@ describe('folding events of one document', () => {
         [1, 'delete'],
         [1, 'insert'],
       ] as const) {
-        bench.lanes.put(0, collections[0] as CatalogueEntry, event(kind, 1), idElement(id), reorder)
+        bench.lanes.put(0, collections[0] as CatalogEntry, event(kind, 1), idElement(id), reorder)
       }
       await bench.flow(bench.lanes.drain())
       return [...(bench.sent[0]?.identities.values() ?? [])].map(idIn)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { EventApplication, type OwnedPartition } from '../../src/apply/event-application.ts'
 import type { ReconcileDependencies } from '../../src/documents/reconcile-documents.ts'
-import { Catalogue } from '../../src/domain/catalogue.ts'
+import { Catalog } from '../../src/domain/catalog.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
@@ -28,7 +28,7 @@ describe('partitions with different positions', () => {
     const application = new EventApplication({
       source: one.cluster,
       metadata,
-      catalogue: new Catalogue(),
+      catalog: new Catalog(),
       documents: {} as Omit<ReconcileDependencies, 'context'>,
       context,
       partitions: new Map<number, OwnedPartition>([

@@ -8,7 +8,7 @@ import {
   reconcileDocuments,
 } from '../../src/documents/reconcile-documents.ts'
 import { DocumentWriter } from '../../src/documents/write-identities.ts'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import type { ChangeEvent } from '../../src/domain/change-event.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
@@ -31,7 +31,7 @@ export class TwoClusters {
   readonly destinationClient: MongoClient
   readonly metadata: Metadata
   readonly context: TestContext = testContext()
-  dropVanishedIndexes: (entry: CatalogueEntry) => Promise<boolean> = async () => false
+  dropVanishedIndexes: (entry: CatalogEntry) => Promise<boolean> = async () => false
   readonly #sets: [ReplicaSet, ReplicaSet]
   /** The source time of the last reconciliation. */
   asOf: ClusterTime = 0n
@@ -69,8 +69,8 @@ export class TwoClusters {
     }
   }
 
-  /** The catalogue entry of a collection that exists on both clusters. */
-  async entryOf(database: string, name: string, state: CatalogueEntry['state'] = 'copied'): Promise<CatalogueEntry> {
+  /** The catalog entry of a collection that exists on both clusters. */
+  async entryOf(database: string, name: string, state: CatalogEntry['state'] = 'copied'): Promise<CatalogEntry> {
     const [source, destination] = await Promise.all(
       [this.source, this.destination].map(async (cluster) =>
         (await listCollections(cluster, database)).find((one) => one.name === name),
@@ -101,7 +101,7 @@ export class TwoClusters {
   }
 
   /** Reconciles as of the current source time. */
-  async reconcile(entry: CatalogueEntry, identities: Identities): Promise<void> {
+  async reconcile(entry: CatalogEntry, identities: Identities): Promise<void> {
     await appendOplogNote(this.source, 'test')
     this.asOf = this.source.latest
     await reconcileDocuments(this.dependencies, entry, identities, this.asOf)

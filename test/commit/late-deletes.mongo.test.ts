@@ -1,7 +1,7 @@
 import type { Document } from 'mongodb'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { applyLateDeletes, findLateWrites, type LateChangesParts } from '../../src/commit/late-changes.ts'
-import { Catalogue } from '../../src/domain/catalogue.ts'
+import { Catalog } from '../../src/domain/catalog.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
@@ -44,13 +44,13 @@ async function synced(
   await createOnBoth('sessions', options)
   for (const db of [source(), destination()]) await db.collection<Row>('sessions').insertMany(rows)
   if (index) await source().command({ createIndexes: 'sessions', indexes: [{ name: 'expiry', ...index }] })
-  const catalogue = new Catalogue()
-  catalogue.add(await clusters.entryOf(database, 'sessions'))
+  const catalog = new Catalog()
+  catalog.add(await clusters.entryOf(database, 'sessions'))
   await appendOplogNote(clusters.source, 'commit')
   const selection = new Selection(clusters.source, { includeNamespaces: null, excludeNamespaces: null })
   const { writer, context } = clusters.dependencies
   const { source: from, destination: to } = clusters
-  return { parts: { source: from, destination: to, selection, catalogue, writer, context }, since: from.latest }
+  return { parts: { source: from, destination: to, selection, catalog, writer, context }, since: from.latest }
 }
 
 const left = async () => (await destination().collection<Row>('sessions').find().toArray()).map(({ _id }) => _id)

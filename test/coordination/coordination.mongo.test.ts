@@ -268,7 +268,7 @@ describe('instances that share partitions', () => {
     await expire('a')
     await shared([[b, 8]])
     expect(b.coordination.isExpired(former)).toBe(true)
-    await vi.waitFor(() => expect(a.losses).toEqual(['buried']), patience)
+    await vi.waitFor(() => expect(a.losses).toEqual(['evicted']), patience)
     expect([a.coordination.held.size, a.coordination.leading]).toEqual([0, false])
     await vi.waitFor(() => expect(b.coordination.leading).toBe(true), patience)
     await begin(a)

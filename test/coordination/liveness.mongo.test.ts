@@ -19,7 +19,7 @@ describe.each([
   })
   afterAll(() => store?.stop())
   beforeEach(async () => {
-    for (const { id } of await liveness.instances()) await liveness.forget(id)
+    for (const { id } of await liveness.instances()) await liveness.remove(id)
   })
 
   const ids = async (from = liveness) => (await from.instances()).map(({ id }) => id)
@@ -103,8 +103,8 @@ describe.each([
   it('removes the row of an instance that has left, and no other row', async () => {
     await liveness.publish(heartbeatOf('a'))
     await liveness.publish(heartbeatOf('b'))
-    await other.forget('a')
-    await other.forget('never seen')
+    await other.remove('a')
+    await other.remove('never seen')
     expect(await ids()).toEqual(['b'])
     await liveness.publish(heartbeatOf('a'))
     expect(await ids()).toEqual(['a', 'b'])
@@ -116,7 +116,7 @@ describe.each([
     await elsewhere.publish(heartbeatOf('b'))
     expect(await ids()).toEqual(['a'])
     expect(await ids(elsewhere)).toEqual(['b'])
-    await elsewhere.forget('a')
+    await elsewhere.remove('a')
     expect(await ids()).toEqual(['a'])
   })
 
@@ -128,7 +128,7 @@ describe.each([
     await disconnect()
     for (let round = 0; round < 2; round++) {
       const since = performance.now()
-      const calls = [liveness.publish(heartbeatOf('a')), liveness.instances(), liveness.forget('b')]
+      const calls = [liveness.publish(heartbeatOf('a')), liveness.instances(), liveness.remove('b')]
       const results = await Promise.allSettled(calls)
       expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected'])
       for (const result of results) expect((result as PromiseRejectedResult).reason).toBeInstanceOf(Error)

@@ -75,7 +75,7 @@ it('the application of owned partitions retains no memory when ownership changes
       collections: { claimCopies: async () => {} },
       loadPartitions: async () => new Map([[0, { kind: 'time', time: 1n }]]),
     },
-    catalogue: { entries: () => [] },
+    catalog: { entries: () => [] },
     context: { signal: new AbortController().signal },
     partitionCount: 1,
     reload: async () => {},

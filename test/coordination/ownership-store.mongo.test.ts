@@ -186,7 +186,7 @@ describe('an eviction', () => {
     await store().evict(await viewOf('evicted'), 0, noPause)
     expect(isExpired(former, [await viewOf('evicted')])).toBe(true)
     await lease.verify()
-    expect(lost).toHaveBeenCalledExactlyOnceWith('buried')
+    expect(lost).toHaveBeenCalledExactlyOnceWith('evicted')
     expect(lease.held).toBe(false)
     expect(() => lease.fence()).toThrow()
     await lease.acquire()

@@ -198,7 +198,7 @@ describe('a Redis that cannot be used', () => {
     const error = await failure(liveness.instances())
     expect(error).toBeInstanceOf(FatalError)
     expect(error).toMatchObject({ failure: 'MetadataVersion' })
-    await liveness.forget('b')
+    await liveness.remove('b')
     expect(await liveness.instances()).toHaveLength(1)
   })
 })

@@ -61,7 +61,7 @@ it('a position of an earlier version, which did not store whether it had enabled
 })
 
 it('an attempt takes a position when its predecessor died before it stored one', async () => {
-  await leader.peers.report({ type: 'reversal.noted' })
+  await leader.peers.report({ type: 'reversal.announced' })
   await position(1).take()
   expect(await stored()).toBeGreaterThan(0n)
 })

@@ -27,7 +27,7 @@ async function deciding() {
   const store = await replicating()
   await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
   await store.send({ type: 'commit.gathered', ...worked })
-  await store.send({ type: 'commit.pointTaken', commitPoint: '7', ...worked })
+  await store.send({ type: 'commit.timestampTaken', commitPoint: '7', ...worked })
   for (const type of ['commit.applied', 'commit.prepared', 'commit.verified'] as const)
     await store.send({ type, ...worked })
   return store
@@ -134,12 +134,12 @@ describe('the stored sync', () => {
     expect([first, repeated, late]).toEqual([true, true, false])
   })
 
-  it('keeps the number of catalogue changes in the same document', async () => {
+  it('keeps the number of catalog changes in the same document', async () => {
     const store = await replicating()
-    await store.catalogueChanged()
+    await store.catalogChanged()
     await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
-    await store.catalogueChanged()
-    expect(await syncStore(one).catalogueChanges()).toBe(2)
+    await store.catalogChanged()
+    expect(await syncStore(one).catalogChanges()).toBe(2)
     expect(pathOf(await syncStore(one).load())).toBe('committing.gathering')
   })
 

@@ -62,7 +62,7 @@ async function alignAll(sides: Sides, sizes: Record<Side, number>): Promise<Outc
     else {
       const side = left ? 'source' : 'destination'
       const { documents, at } = undecided[side]
-      alignment.decideRest(side, documents.slice(at))
+      alignment.decideRemaining(side, documents.slice(at))
       undecided[side].at = documents.length
     }
     const { missing, differing, lastCommon } = alignment.take()

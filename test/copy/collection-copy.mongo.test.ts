@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { CollectionCopy } from '../../src/copy/collection-copy.ts'
 import { planCopy } from '../../src/copy/plan-copy.ts'
-import { Catalogue, type CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { Catalog, type CatalogEntry } from '../../src/domain/catalog.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
@@ -17,7 +17,7 @@ const partitions = 1
 const throttle = new Throttle(3)
 
 /** The entry as an instance loads it before the collection is planned. */
-async function unplanned(): Promise<CatalogueEntry> {
+async function unplanned(): Promise<CatalogEntry> {
   const entry = await clusters.entryOf('app', 'c', 'copying')
   entry.planned = false
   await clusters.metadata.collections.save([entry])
@@ -25,23 +25,19 @@ async function unplanned(): Promise<CatalogueEntry> {
 }
 
 /** Does what the coordinator does, in the same order: stores the segments, stores the plan, opens the segments. */
-async function plan(entry: CatalogueEntry): Promise<void> {
+async function plan(entry: CatalogEntry): Promise<void> {
   const { segments, collections } = clusters.metadata
   await segments.plan((await planCopy(clusters.source, entry)) ?? [])
   await segments.open(await collections.savePlanned([entry]))
 }
 
-/** The copy of an instance that is not the coordinator. `reload` may do more than read the catalogue again. */
-function follower(
-  catalogue: Catalogue,
-  reload: () => Promise<void>,
-  copyEnded: (entry: CatalogueEntry) => Promise<void>,
-) {
+/** The copy of an instance that is not the coordinator. `reload` may do more than read the catalog again. */
+function follower(catalog: Catalog, reload: () => Promise<void>, copyEnded: (entry: CatalogEntry) => Promise<void>) {
   return new CollectionCopy({
     source: clusters.source,
     destination: clusters.destination,
     metadata: clusters.metadata,
-    catalogue,
+    catalog,
     coordination: {
       leading: false,
       token: 'follower#1',
@@ -57,13 +53,13 @@ function follower(
     reload,
     locate: async () => true,
     copyEnded,
-    countCopied: async () => {},
+    loadCopiedBytes: async () => {},
   })
 }
 
 // Open segments that were read before the plan contain none of this collection, so its copy would end at once.
 it.each(['before', 'after'] as const)(
-  'a follower does not end the copy of a collection that the coordinator plans %s the follower reads the catalogue',
+  'a follower does not end the copy of a collection that the coordinator plans %s the follower reads the catalog',
   async (moment) => {
     for (const client of [clusters.sourceClient, clusters.destinationClient])
       await client.db('app').createCollection('c')
@@ -73,24 +69,24 @@ it.each(['before', 'after'] as const)(
       .insertMany([{ a: 1 }, { a: 2 }, { a: 3 }])
     await appendOplogNote(clusters.source, 'test')
     const planner = await unplanned()
-    const catalogue = new Catalogue()
-    catalogue.add({ ...planner })
+    const catalog = new Catalog()
+    catalog.add({ ...planner })
     let reads = 0
     const reload = async (): Promise<void> => {
       reads += 1
       if (reads === 1 && moment === 'before') await plan(planner)
       for (const stored of await clusters.metadata.collections.load()) {
-        const known = catalogue.get(stored.uuid)
+        const known = catalog.get(stored.uuid)
         if (known) Object.assign(known, { planned: stored.planned || known.planned, state: stored.state })
       }
       if (reads === 1 && moment === 'after') await plan(planner)
     }
     const copiedAtEnd: number[] = []
-    const copy = follower(catalogue, reload, async ({ uuid }) => {
+    const copy = follower(catalog, reload, async ({ uuid }) => {
       copiedAtEnd.push(await clusters.destinationClient.db('app').collection('c').countDocuments())
       await clusters.metadata.collections.endCopy(uuid, new Map([[0, 1]]), partitions)
     })
-    expect(await runCopy(copy, catalogue, throttle)).toEqual({ type: 'copy.completed' })
+    expect(await runCopy(copy, catalog, throttle)).toEqual({ type: 'copy.completed' })
     expect(copiedAtEnd).toEqual([3])
   },
 )

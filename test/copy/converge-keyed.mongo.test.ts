@@ -5,7 +5,7 @@ import { convergeSegment } from '../../src/copy/converge-segment.ts'
 import { SegmentProgress } from '../../src/copy/segment-progress.ts'
 import { listCollections } from '../../src/definitions/listing.ts'
 import { DocumentWriter } from '../../src/documents/write-identities.ts'
-import { Catalogue, type CatalogueEntry, newEntry, type Segment } from '../../src/domain/catalogue.ts'
+import { Catalog, type CatalogEntry, newEntry, type Segment } from '../../src/domain/catalog.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
@@ -25,7 +25,7 @@ describe('converging a collection whose shard key is not _id', () => {
   let client: MongoClient
   let context: TestContext
   let metadata: Metadata
-  let entry: CatalogueEntry
+  let entry: CatalogEntry
 
   interface Row extends Document {
     _id: number
@@ -74,7 +74,7 @@ describe('converging a collection whose shard key is not _id', () => {
   async function converge(): Promise<void> {
     await appendOplogNote(cluster, 'test')
     const segment: Segment = {
-      ...{ collection: entry.uuid, ordinal: 0, rank: 0, from: null, to: null, last: null, done: false },
+      ...{ collection: entry.uuid, ordinal: 0, priority: 0, from: null, to: null, last: null, done: false },
       ...{ documents: 0, bytes: 0, wasOwn: false, claim: 1, attempts: 0 },
     }
     await metadata.segments.plan([segment])
@@ -90,12 +90,12 @@ describe('converging a collection whose shard key is not _id', () => {
     const parts = { ...sides, progress, throttle: new Throttle(3), startTime: cluster.latest, isKnown: () => true }
     await convergeSegment({ ...parts, progressed: () => {}, locate: async () => true }, entry, segment)
     await progress.close()
-    const catalogue = new Catalogue()
-    catalogue.add(entry)
+    const catalog = new Catalog()
+    catalog.add(entry)
     const writer = new DocumentWriter(cluster, async () => false)
     const reconciled = { source: cluster, metadata, writer, context, nextOrder }
     const partitions = new Map([[0, { epoch: 1 }]])
-    const ends = { source: cluster, metadata, catalogue, documents: reconciled, partitions, partitionCount: 1 }
+    const ends = { source: cluster, metadata, catalog, documents: reconciled, partitions, partitionCount: 1 }
     await new CopyEnds({ ...ends, shared: false }).reconcile(entry)
   }
 

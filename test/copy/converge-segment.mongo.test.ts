@@ -3,7 +3,7 @@ import { CopyEnds } from '../../src/apply/copy-ends.ts'
 import { convergeSegment } from '../../src/copy/converge-segment.ts'
 import { SegmentProgress } from '../../src/copy/segment-progress.ts'
 import { idElementOf, idOf } from '../../src/documents/identity.ts'
-import { Catalogue, type CatalogueEntry, type Segment } from '../../src/domain/catalogue.ts'
+import { Catalog, type CatalogEntry, type Segment } from '../../src/domain/catalog.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
@@ -17,7 +17,7 @@ useTwoClusters()
 let claims = 0
 
 /** @param onWritten called after each segment */
-async function converge(entry: CatalogueEntry, segments: Segment[], onWritten = async () => {}): Promise<void> {
+async function converge(entry: CatalogEntry, segments: Segment[], onWritten = async () => {}): Promise<void> {
   await appendOplogNote(clusters.source, 'test')
   await appendOplogNote(clusters.destination, 'test')
   await clusters.metadata.segments.plan(segments)
@@ -40,14 +40,14 @@ async function converge(entry: CatalogueEntry, segments: Segment[], onWritten = 
 }
 
 /** Does what the owners of all partitions do when the copy has ended. */
-async function end(entry: CatalogueEntry): Promise<void> {
-  const catalogue = new Catalogue()
-  catalogue.add(entry)
+async function end(entry: CatalogEntry): Promise<void> {
+  const catalog = new Catalog()
+  catalog.add(entry)
   await clusters.metadata.collections.save([entry])
   await appendOplogNote(clusters.source, 'test')
   const partitions = new Map([[0, { epoch: 1 }]])
   const { source, metadata, dependencies: documents } = clusters
-  await new CopyEnds({ source, metadata, catalogue, documents, partitions, partitionCount: 1, shared: true }).reconcile(
+  await new CopyEnds({ source, metadata, catalog, documents, partitions, partitionCount: 1, shared: true }).reconcile(
     entry,
   )
 }
@@ -58,11 +58,7 @@ const idAt = (documents: Buffer[], at: number) => idOf(idElementOf(documents[at]
  * Creates a collection with `_id`s of every type. Each side lacks some documents, and others differ. `stored`: the
  * documents of the source in the order of their `_id`s.
  */
-async function seeded(
-  name: string,
-  random: Random,
-  options = {},
-): Promise<{ entry: CatalogueEntry; stored: Buffer[] }> {
+async function seeded(name: string, random: Random, options = {}): Promise<{ entry: CatalogEntry; stored: Buffer[] }> {
   await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))
   const ids = [
     ...Array.from({ length: 3 }, () => idOfEveryType.map((make) => make(random))).flat(),

@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { copySegment } from '../../src/copy/copy-segment.ts'
 import { SegmentProgress } from '../../src/copy/segment-progress.ts'
 import { idElementOf, idOf } from '../../src/documents/identity.ts'
-import type { CatalogueEntry, Segment } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry, Segment } from '../../src/domain/catalog.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
@@ -21,7 +21,7 @@ let claims = 0
 /** Called when a batch has been written. */
 let onWritten = (): void => {}
 
-async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void> {
+async function copy(entry: CatalogEntry, ...segments: Segment[]): Promise<void> {
   await appendOplogNote(clusters.source, 'test')
   await clusters.metadata.segments.plan(segments)
   await clusters.metadata.segments.open(segments.map(({ collection }) => collection))
@@ -52,7 +52,7 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
 }
 
 /** Creates a collection on both clusters, and documents with `_id`s of every type on the source, in index order. */
-async function filled(name: string, options = {}): Promise<{ entry: CatalogueEntry; documents: Buffer[] }> {
+async function filled(name: string, options = {}): Promise<{ entry: CatalogEntry; documents: Buffer[] }> {
   const random = new Random(name)
   await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))
   const ids = [

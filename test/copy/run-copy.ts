@@ -1,7 +1,7 @@
 import { createActor, createMachine } from 'xstate'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import type { CollectionCopy } from '../../src/copy/collection-copy.ts'
-import type { Catalogue } from '../../src/domain/catalogue.ts'
+import type { Catalog } from '../../src/domain/catalog.ts'
 import { withCopyActors } from '../../src/session/copy-actors.ts'
 import type { SyncSession } from '../../src/session/sync-session.ts'
 import type { Throttle } from '../../src/throttle/throttle.ts'
@@ -13,8 +13,8 @@ type UsedOfSession = Partial<Record<keyof SyncSession, unknown>> & {
 }
 
 /** Runs a copy as an instance does, until it reports its end. */
-export async function runCopy(copy: CollectionCopy, catalogue: Catalogue, throttle: Throttle): Promise<WorkerReport> {
-  const present = { copy, catalogue }
+export async function runCopy(copy: CollectionCopy, catalog: Catalog, throttle: Throttle): Promise<WorkerReport> {
+  const present = { copy, catalog }
   const used = {
     throttle,
     open: async () => present,

@@ -2,7 +2,7 @@ import { Long } from 'mongodb'
 import { beforeEach, expect, it } from 'vitest'
 import { DeferredOptions } from '../../src/definitions/deferred-options.ts'
 import { listCollections, listIndexes } from '../../src/definitions/listing.ts'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
@@ -16,7 +16,7 @@ beforeEach(async () => {
 const capped = { capped: true, size: 4_096 }
 
 /** Creates a capped collection with a unique index, and returns its entry. */
-async function entryOf(): Promise<CatalogueEntry> {
+async function entryOf(): Promise<CatalogEntry> {
   const app = one.client.db('app')
   await app.createCollection('log', capped)
   await app.collection('log').createIndex({ a: 1 }, { unique: true })
@@ -24,7 +24,7 @@ async function entryOf(): Promise<CatalogueEntry> {
   if (!listed) throw new Error('the collection is not listed')
   const indexes = (await listIndexes(one.cluster, 'app', listed.uuid)) ?? []
   const wanted = { options: listed.options, indexes }
-  return { database: 'app', name: 'log', destinationUUID: listed.uuid, wanted } as CatalogueEntry
+  return { database: 'app', name: 'log', destinationUUID: listed.uuid, wanted } as CatalogEntry
 }
 
 const sizeOf = async (name: string): Promise<unknown> => {
@@ -55,7 +55,7 @@ const many = 96
 const expireAfterSeconds = 3_600
 
 /** Creates collections whose wanted TTL index exists but does not expire documents yet. */
-async function expiring(): Promise<CatalogueEntry[]> {
+async function expiring(): Promise<CatalogEntry[]> {
   const app = one.client.db('app')
   const names = Array.from({ length: many }, (_, at) => `of${at}`)
   for (const name of names) await app.collection(name).createIndex({ at: 1 }, { expireAfterSeconds })
@@ -63,14 +63,14 @@ async function expiring(): Promise<CatalogueEntry[]> {
   const [first] = listed
   const indexes = first ? ((await listIndexes(one.cluster, 'app', first.uuid)) ?? []) : []
   const entries = listed.map(({ name, uuid, options }) => {
-    return { database: 'app', name, destinationUUID: uuid, wanted: { options, indexes } } as CatalogueEntry
+    return { database: 'app', name, destinationUUID: uuid, wanted: { options, indexes } } as CatalogEntry
   })
   await new DeferredOptions(one.cluster, testContext()).deferAll(entries)
   expect(await restored(entries)).toBe(0)
   return entries
 }
 
-async function restored(entries: CatalogueEntry[]): Promise<number> {
+async function restored(entries: CatalogEntry[]): Promise<number> {
   const all = await Promise.all(entries.map(({ name }) => one.client.db('app').collection(name).indexes()))
   return all.flat().filter((index) => index['expireAfterSeconds'] === expireAfterSeconds).length
 }

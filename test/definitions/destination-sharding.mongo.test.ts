@@ -1,7 +1,7 @@
 import { type Binary, type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
-import { newEntry } from '../../src/domain/catalogue.ts'
+import { newEntry } from '../../src/domain/catalog.ts'
 import { askedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
 import { restoreBalancer, stopBalancer } from '../../src/mongo/balancer.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
@@ -33,7 +33,7 @@ describe('the distribution of a sharded destination', () => {
 
   const keyOf = (...fields: Record<string, 1 | 'hashed'>[]) => askedShardKey(fields) as ShardKey
 
-  /** Creates the collection, again if it exists, and returns its catalogue entry. */
+  /** Creates the collection, again if it exists, and returns its catalog entry. */
   async function createdAgain(shardKey: ShardKey) {
     await client
       .db('app')
@@ -61,7 +61,7 @@ describe('the distribution of a sharded destination', () => {
   it('is not changed by a shardCollection that arrives after the collection was created again', async () => {
     const written = observedWrites()
     const sharding = new DestinationSharding(cluster, cluster)
-    await sharding.place('app')
+    await sharding.assignPrimary('app')
     await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
     expect(await storedKey()).toEqual({ k: 'hashed' })
     const delayed = written('shardCollection')
@@ -81,7 +81,7 @@ describe('the distribution of a sharded destination', () => {
   it('is not changed by a refineCollectionShardKey that arrives after the collection was created again', async () => {
     const written = observedWrites()
     const sharding = new DestinationSharding(cluster, cluster)
-    await sharding.place('app')
+    await sharding.assignPrimary('app')
     const entry = await createdAgain(keyOf({ k: 'hashed' }))
     await sharding.distribute(entry)
     await client.db('app').collection('things').createIndex({ k: 'hashed', j: 1 })
@@ -103,7 +103,7 @@ describe('the distribution of a sharded destination', () => {
     })
     onTestFinished(() => limited.mockRestore())
     const sharding = new DestinationSharding(cluster, cluster)
-    await sharding.place('app')
+    await sharding.assignPrimary('app')
     await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
     expect([sent, await storedKey()]).toEqual([2, { k: 'hashed' }])
   })

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
 import { findDiffering } from '../../src/definitions/differing-definitions.ts'
 import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
-import { Catalogue } from '../../src/domain/catalogue.ts'
+import { Catalog } from '../../src/domain/catalog.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 
@@ -36,16 +36,16 @@ async function createSource(): Promise<void> {
 
 async function followed() {
   const { metadata, context } = two
-  const catalogue = new Catalogue()
+  const catalog = new Catalog()
   const selection = new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null })
   const definitions = new DestinationDefinitions(two.destination, 'beforeDataCopy')
   const reconciler = new DefinitionReconciler({
-    ...{ source: two.source, catalogue, metadata, selection, destination: definitions, context },
+    ...{ source: two.source, catalog, metadata, selection, destination: definitions, context },
   })
   for (const database of ['app', 'other']) await reconciler.reconcile(database, 'all', 'copied')
   const differing = async () => {
     const { databases } = await findDiffering({
-      ...{ source: two.source, destination: two.destination, selection, catalogue },
+      ...{ source: two.source, destination: two.destination, selection, catalog },
       isFollowed: (...definition) => definitions.indexes.isFollowed(...definition),
       included: definitions.indexes.included,
       moved: (placements) => reconciler.moved(placements),
@@ -53,7 +53,7 @@ async function followed() {
     return databases
   }
   const named = async () =>
-    [...(await differing())].map(([database, uuids]) => [database, [...uuids].map((uuid) => catalogue.get(uuid)?.name)])
+    [...(await differing())].map(([database, uuids]) => [database, [...uuids].map((uuid) => catalog.get(uuid)?.name)])
   return { reconciler, differing, named }
 }
 

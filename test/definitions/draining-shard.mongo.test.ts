@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import type { CheckedClusters } from '../../src/checks/check.ts'
 import { checkDrainingShards } from '../../src/checks/draining-shards.ts'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
-import { newEntry } from '../../src/domain/catalogue.ts'
+import { newEntry } from '../../src/domain/catalog.ts'
 import { askedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
@@ -46,7 +46,7 @@ it('gets a warning from check, as a shard of the source and of the destination',
 it('becomes no primary shard, and gets no chunk of a collection that is distributed before the copy', async () => {
   const sharding = new DestinationSharding(cluster, cluster)
   const names = ['app', 'one', 'two', 'three']
-  for (const name of names) await sharding.place(name)
+  for (const name of names) await sharding.assignPrimary(name)
   const config = client.db('config')
   const placed = await config.collection<{ _id: string; primary: string }>('databases').find().toArray()
   const primaries = new Map(placed.map(({ _id, primary }) => [_id, primary]))

@@ -1,7 +1,7 @@
 import { type Binary, UUID } from 'mongodb'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { IncompleteCollections } from '../../src/definitions/incomplete-collections.ts'
-import { Catalogue, newEntry } from '../../src/domain/catalogue.ts'
+import { Catalog, newEntry } from '../../src/domain/catalog.ts'
 import { parseChangeEvent } from '../../src/domain/change-event.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
@@ -42,20 +42,20 @@ async function switchTo(newUuid: UUID): Promise<void> {
 describe('after the event that ends a resharding', () => {
   let former: string
   let newUuid: UUID
-  let catalogue: Catalogue
+  let catalog: Catalog
   beforeEach(async () => {
     await one.client.db('app').dropDatabase()
     await one.client.db('app').createCollection('things')
     former = await identityOf('things')
     newUuid = new UUID()
-    catalogue = new Catalogue()
-    catalogue.add(newEntry('app', { uuid: former, name: 'things' }, { options: [], indexes: [] }, 'copied'))
+    catalog = new Catalog()
+    catalog.add(newEntry('app', { uuid: former, name: 'things' }, { options: [], indexes: [] }, 'copied'))
   })
 
   function incomplete() {
     const context = testContext()
     const selection = new Selection(one.cluster, { includeNamespaces: null, excludeNamespaces: null })
-    const parts = { source: one.cluster, catalogue, selection, shardingEntries: [], context }
+    const parts = { source: one.cluster, catalog, selection, shardingEntries: [], context }
     return { context, collections: new IncompleteCollections(parts) }
   }
 
@@ -80,7 +80,7 @@ describe('after the event that ends a resharding', () => {
   it('nothing is converged again when events of the new collection came first', async () => {
     await switchTo(newUuid)
     const entry = newEntry('app', { uuid: fromUuid(newUuid), name: 'things' }, { options: [], indexes: [] }, 'copied')
-    catalogue.add({ ...entry, convergedFrom: 5n })
+    catalog.add({ ...entry, convergedFrom: 5n })
     expect(await incomplete().collections.after(ended(former, newUuid))).toEqual([])
   })
 })

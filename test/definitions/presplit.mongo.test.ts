@@ -1,7 +1,7 @@
 import { type Binary, type Document, Long, MaxKey, MinKey, MongoClient, MongoServerError } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
-import { newEntry } from '../../src/domain/catalogue.ts'
+import { newEntry } from '../../src/domain/catalog.ts'
 import { askedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'

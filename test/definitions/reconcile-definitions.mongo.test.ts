@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
 import { listCollections } from '../../src/definitions/listing.ts'
 import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
-import { Catalogue } from '../../src/domain/catalogue.ts'
+import { Catalog } from '../../src/domain/catalog.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
 import { fromTimestamp } from '../../src/mongo/cluster.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
@@ -20,30 +20,30 @@ emptiedClusters((clusters) => {
 })
 
 interface Instance {
-  catalogue: Catalogue
+  catalog: Catalog
   context: TestContext
   definitions: DefinitionReconciler
   destination: DestinationDefinitions
   reconcile(newState?: 'copied' | 'refused'): Promise<unknown>
 }
 
-/** Starts an instance with the catalogue that its predecessor has stored. */
+/** Starts an instance with the catalog that its predecessor has stored. */
 async function startInstance(): Promise<Instance> {
   const context = testContext()
   const metadata = new Metadata(two.destination, context)
-  const catalogue = new Catalogue()
-  for (const entry of await metadata.collections.load()) catalogue.add(entry)
+  const catalog = new Catalog()
+  for (const entry of await metadata.collections.load()) catalog.add(entry)
   const destination = new DestinationDefinitions(two.destination, 'beforeDataCopy')
   const definitions = new DefinitionReconciler({
     source: two.source,
-    catalogue,
+    catalog,
     metadata,
     selection: new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null }),
     destination,
     context,
   })
   return {
-    ...{ catalogue, context, definitions, destination },
+    ...{ catalog, context, definitions, destination },
     reconcile: (newState = 'copied') => definitions.reconcile('app', 'all', newState),
   }
 }
@@ -79,7 +79,7 @@ describe('a collection whose creation is retried', () => {
     await reconciled
     expect([...(await existing()).keys()]).toEqual(['after'])
     expect(await stored()).toEqual(await existing())
-    expect(instance.catalogue.entries().map(({ name }) => name)).toEqual(['after'])
+    expect(instance.catalog.entries().map(({ name }) => name)).toEqual(['after'])
   })
 
   it.each(['create', 'createIndexes'])('at %s while the source drops it does not exist afterwards', async (command) => {
@@ -94,7 +94,7 @@ describe('a collection whose creation is retried', () => {
     await reconciled
     expect(await existing()).toEqual(new Map())
     expect(await stored()).toEqual(new Map())
-    expect(instance.catalogue.entries()).toEqual([])
+    expect(instance.catalog.entries()).toEqual([])
   })
 
   it('does not affect another collection that takes its intended name', async () => {
@@ -169,14 +169,14 @@ describe('a read of the catalog of a database', () => {
     await source().createCollection('old')
     const instance = await startInstance()
     await instance.reconcile()
-    const [old = ''] = instance.catalogue.entries().map(({ uuid }) => uuid)
+    const [old = ''] = instance.catalog.entries().map(({ uuid }) => uuid)
     await source().createCollection('new')
     const { operationTime } = await source().command({ ping: 1 })
     await two.source.read('admin', { ping: 1 })
     const observed = await instance.definitions.reconcile('app', none, 'copied')
     expect(observed.database).toBe('app')
     expect(observed.time).toBeGreaterThanOrEqual(fromTimestamp(operationTime))
-    const fresh = instance.catalogue.entries().find(({ name }) => name === 'new')
+    const fresh = instance.catalog.entries().find(({ name }) => name === 'new')
     expect(observed.indexesOf).toEqual(new Set([fresh?.uuid]))
     expect((await instance.definitions.reconcile('app', new Set([old]), 'copied')).indexesOf).toEqual(new Set([old]))
   })
@@ -193,7 +193,7 @@ describe('a read of the catalog of a database', () => {
     expect(await indexed('a')).toBe(0)
     const observed = await instance.definitions.reconcile('app', none, 'copied', 2)
     // Unchanged indexes of a prefetched collection are not reported, because the destination was not read.
-    const [a] = instance.catalogue.entries().filter(({ name }) => name === 'a')
+    const [a] = instance.catalog.entries().filter(({ name }) => name === 'a')
     expect(observed.indexesOf).toEqual(new Set([a?.uuid]))
     expect([await indexed('a'), await indexed('b')]).toEqual([1, 0])
     await source().collection('a').dropIndex('x_1')
@@ -266,8 +266,8 @@ describe('a stop', () => {
     const instance = await startInstance()
     await instance.reconcile()
     const data = { failCommands: ['createIndexes'], appName: destinationName, blockConnection: true, blockTimeMS: 500 }
-    const [entry] = instance.catalogue.entries()
-    if (!entry) throw new Error('the catalogue has no entry')
+    const [entry] = instance.catalog.entries()
+    if (!entry) throw new Error('the catalog has no entry')
     await using slow = await failPoint(two.destinationClient, 'failCommand', data)
     const built = instance.destination.indexes.buildConflicting(entry, 'unique')
     await slow.reached()

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { isTransient } from '../../src/mongo/errors.ts'
 import { destinationName, identitiesOf } from '../apply/two-clusters.ts'
 import { insertRaw } from '../support/bson-values.ts'
@@ -23,7 +23,7 @@ const texts = async () =>
   (await destination().collection('c').find().sort({ _id: 1 }).toArray()).map(({ text }) => text)
 
 /** Creates documents on the source, and old versions of some of them on the destination. */
-async function outdated(): Promise<CatalogueEntry> {
+async function outdated(): Promise<CatalogEntry> {
   await createOnBoth('c')
   await insertRaw(source(), 'c', numbered(0, 10, 'new'))
   await insertRaw(destination(), 'c', numbered(0, 5, 'old'))

@@ -4,7 +4,7 @@ import type { CheckedClusters } from '../../src/checks/check.ts'
 import { checkZones } from '../../src/checks/zones.ts'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
 import { copyZones } from '../../src/definitions/zones.ts'
-import { type CatalogueEntry, newEntry } from '../../src/domain/catalogue.ts'
+import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
 import { askedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
@@ -60,7 +60,7 @@ async function shardedOnSource(name: string, key: Record<string, 1 | 'hashed'>, 
   await sourceClient.db('app').collection(name).insertMany(documents)
 }
 
-async function entryOf(name: string, key: Record<string, 1 | 'hashed'>): Promise<CatalogueEntry> {
+async function entryOf(name: string, key: Record<string, 1 | 'hashed'>): Promise<CatalogEntry> {
   const uuidOf = async (client: MongoClient): Promise<string> => {
     const [listed] = await client.db('app').listCollections({ name }).toArray()
     return fromUuid((listed as unknown as { info: { uuid: Binary } }).info.uuid)
@@ -70,7 +70,7 @@ async function entryOf(name: string, key: Record<string, 1 | 'hashed'>): Promise
   return Object.assign(entry, { destinationUUID: await uuidOf(destinationClient), shardKey })
 }
 
-async function distribute(name: string, key: Record<string, 1 | 'hashed'>): Promise<CatalogueEntry> {
+async function distribute(name: string, key: Record<string, 1 | 'hashed'>): Promise<CatalogEntry> {
   await destinationClient.db('app').createCollection(name)
   const entry = await entryOf(name, key)
   await new DestinationSharding(destination, source).distribute(entry)

@@ -4,7 +4,7 @@ import { listCollections } from '../../src/definitions/listing.ts'
 import { identityKey, unread } from '../../src/documents/identity.ts'
 import { reconcileDocuments } from '../../src/documents/reconcile-documents.ts'
 import { DocumentWriter } from '../../src/documents/write-identities.ts'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { idElementOf } from '../../src/domain/id-element.ts'
 import { askedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
@@ -38,7 +38,7 @@ describe('writing into a collection whose shard key is not _id', () => {
   })
   beforeEach(() => emptyCluster(client))
 
-  async function create(fields: Record<string, 1 | 'hashed'>[], options: Document = {}): Promise<CatalogueEntry> {
+  async function create(fields: Record<string, 1 | 'hashed'>[], options: Document = {}): Promise<CatalogEntry> {
     const admin = client.db('admin')
     const key = Object.assign({}, ...fields) as Record<string, 1 | 'hashed'>
     await admin.command({ enableSharding: 'app', primaryShard: sharded.shards[0]?.name })
@@ -61,7 +61,7 @@ describe('writing into a collection whose shard key is not _id', () => {
       state: 'copied',
       wanted: { options: listed.options, indexes: [] },
       shardKey: askedShardKey(fields) as ShardKey,
-    } as unknown as CatalogueEntry
+    } as unknown as CatalogEntry
   }
 
   const document = (...fields: RawField[]): Buffer => rawDocument(fields)

@@ -25,7 +25,7 @@ describe('backing off from an overloaded destination', () => {
     record(1_000, null)
     expect(backOff.active).toBeNull()
     expect([1, 4, 16].map((most) => backOff.allowed(most))).toEqual([1, 4, 16])
-    expect([1, 4, 16].map((most) => backOff.rest(most))).toEqual([0, 0, 0])
+    expect([1, 4, 16].map((most) => backOff.pauseFactor(most))).toEqual([0, 0, 0])
   })
 
   it('halves the writes at once and every few seconds, then doubles the pauses, and reports the reason and the start', () => {
@@ -33,7 +33,7 @@ describe('backing off from an overloaded destination', () => {
     const levels: [number, number][] = []
     for (const after of [0, 2_000, 2_000, 3_000, 3_000]) {
       record(after, 'flow control')
-      levels.push([backOff.allowed(4), backOff.rest(4)])
+      levels.push([backOff.allowed(4), backOff.pauseFactor(4)])
     }
     expect(levels).toEqual([
       [2, 0],
@@ -70,7 +70,7 @@ describe('backing off from an overloaded destination', () => {
           record(afterMS, overload)
           expect(backOff.allowed(most)).toBeGreaterThanOrEqual(1)
           expect(backOff.allowed(most)).toBeLessThanOrEqual(most)
-          expect(backOff.rest(most)).toBeLessThanOrEqual(127)
+          expect(backOff.pauseFactor(most)).toBeLessThanOrEqual(127)
           if (backOff.allowed(most) < before) expect(overload).not.toBeNull()
           expect(backOff.active === null).toBe(backOff.allowed(16) === 16)
         }

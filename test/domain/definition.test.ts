@@ -5,14 +5,14 @@ import {
   canBecome,
   changesByCollMod,
   collModOptions,
-  differOnlyInTraits,
+  deferredOptionsOf,
+  differOnlyInDeferredOptions,
   indexName,
   indexWhileDeferred,
   isCapped,
   isCollated,
   optionsWhileDeferred,
   sameNumber,
-  traitsOf,
 } from '../../src/domain/definition.ts'
 import { fieldNamed, type RawFields, readFields } from '../../src/domain/raw-bson.ts'
 import { nested, type RawField, rawDocument } from '../support/bson-values.ts'
@@ -130,9 +130,9 @@ describe('an index on the destination before the commit', () => {
     fc.assert(
       fc.property(specification, (wanted) => {
         const relaxed = indexWhileDeferred(wanted, [])
-        expect(differOnlyInTraits(relaxed, wanted)).toBe(true)
+        expect(differOnlyInDeferredOptions(relaxed, wanted)).toBe(true)
         expect(canBecome(relaxed, wanted)).toBe(true)
-        const { unique, prepareUnique, hidden } = traitsOf(relaxed)
+        const { unique, prepareUnique, hidden } = deferredOptionsOf(relaxed)
         expect({ unique, prepareUnique, hidden }).toEqual({ unique: false, prepareUnique: false, hidden: false })
       }),
     )
@@ -177,8 +177,8 @@ describe('two indexes differ only in deferred options', () => {
       ],
     ],
   ])('when they differ in %s', (_, one, other) => {
-    expect(differOnlyInTraits(index(...one), index(...other))).toBe(true)
-    expect(differOnlyInTraits(index(...other), index(...one))).toBe(true)
+    expect(differOnlyInDeferredOptions(index(...one), index(...other))).toBe(true)
+    expect(differOnlyInDeferredOptions(index(...other), index(...one))).toBe(true)
   })
 
   it.each<[string, RawField[], RawField[]]>([
@@ -212,16 +212,21 @@ describe('two indexes differ only in deferred options', () => {
       [['partialFilterExpression', nested([['a', 2]])]],
     ],
   ])('but not when they differ in %s', (_, one, other) => {
-    expect(differOnlyInTraits(fieldsOf(...one), fieldsOf(...other))).toBe(false)
-    expect(differOnlyInTraits(fieldsOf(...other), fieldsOf(...one))).toBe(false)
+    expect(differOnlyInDeferredOptions(fieldsOf(...one), fieldsOf(...other))).toBe(false)
+    expect(differOnlyInDeferredOptions(fieldsOf(...other), fieldsOf(...one))).toBe(false)
   })
 })
 
 describe('index and collection options', () => {
   it('are true for the same values as in the server', () => {
-    const one = traitsOf(fieldsOf(['unique', new Double(1)], ['hidden', Long.fromInt(1)], ['expireAfterSeconds', 60]))
+    const one = deferredOptionsOf(
+      fieldsOf(['unique', new Double(1)], ['hidden', Long.fromInt(1)], ['expireAfterSeconds', 60]),
+    )
     expect(one).toEqual({ unique: true, prepareUnique: false, hidden: true, expireAfterSeconds: typedOf(60) })
-    expect(traitsOf(fieldsOf(['unique', 0], ['hidden', false]))).toMatchObject({ unique: false, hidden: false })
+    expect(deferredOptionsOf(fieldsOf(['unique', 0], ['hidden', false]))).toMatchObject({
+      unique: false,
+      hidden: false,
+    })
   })
 
   it('are equal if their numbers have the same value in any BSON type', () => {

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { swapConfiguration, swapEntry } from '../../src/domain/direction.ts'
 import { configuration } from '../machines/instance-model.ts'
 
-const entry: CatalogueEntry = {
+const entry: CatalogEntry = {
   uuid: 'a',
   database: 'app',
   name: 'things',

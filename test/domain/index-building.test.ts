@@ -1,6 +1,6 @@
 import { Int32 } from 'mongodb'
 import { expect, test } from 'vitest'
-import { type CatalogueEntry, newEntry } from '../../src/domain/catalogue.ts'
+import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
 import type { IndexSpecification } from '../../src/domain/definition.ts'
 import { indexBuildingOf } from '../../src/domain/index-building.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
@@ -16,7 +16,7 @@ const index = (name: string, field: string, traits: Record<string, unknown> = {}
     ]),
   )
 
-function entry(uuid: string, indexes: IndexSpecification[], changes: Partial<CatalogueEntry> = {}): CatalogueEntry {
+function entry(uuid: string, indexes: IndexSpecification[], changes: Partial<CatalogEntry> = {}): CatalogEntry {
   const created = newEntry('app', { uuid, name: uuid }, { options: [], indexes }, 'copied')
   return { ...created, destinationUUID: `destination ${uuid}`, ...changes }
 }

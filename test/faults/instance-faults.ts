@@ -107,7 +107,16 @@ export async function cutOff(instances: RunningInstances, { id, proxies, how }: 
 export const barrierSteps = ['barrier', 'barrierDone'] as const
 /** Steps of a commit at which a coordinator can be killed. */
 export const commitSteps = [
-  ...['blockSource', 'commitPoint', 'audit', 'capped', 'prepareIndexes', 'verify', 'reversePosition', 'verdict'],
+  ...[
+    'blockSource',
+    'commitPoint',
+    'compareDefinitions',
+    'capped',
+    'prepareIndexes',
+    'verify',
+    'reversePosition',
+    'verdict',
+  ],
   ...['restoreExpiry', 'unblock', 'finishIndexes'],
 ] as const
 

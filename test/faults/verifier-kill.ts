@@ -9,7 +9,7 @@ import { corrupted, corruptions, seedForCorruptions } from './corruptions.ts'
 import { type MigrationResult, runMigration } from './migration.ts'
 
 /** Steps of a commit at which the process kills itself. */
-const steps = ['commitPoint', 'audit', 'capped', 'prepareIndexes', 'verify', 'verdict'] as const
+const steps = ['commitPoint', 'compareDefinitions', 'capped', 'prepareIndexes', 'verify', 'verdict'] as const
 const laterSteps = ['restoreExpiry', 'unblock', 'finishIndexes'] as const
 /** Phases of the verifier, and a moment before its verdict, at which the process is killed. */
 const phases = ['not started', 'initial hashing', 'stream hashing', 'while it settles'] as const

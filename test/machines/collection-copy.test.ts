@@ -121,7 +121,7 @@ describe('every step of the copy', () => {
     everyStepShould(({ to }) => !to.matches('ending') || to.context.underWay.length === 0)
   })
 
-  it('forgets no claimed segment before the copy ends', () => {
+  it('copies every claimed segment before the copy ends', () => {
     everyStepShould(({ from, to }) => {
       if (!from.matches('copying') || !to.matches('ending')) return true
       return from.context.claimed.length === 0

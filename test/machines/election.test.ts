@@ -64,7 +64,7 @@ class Candidate {
   read(role: Role, expired: Set<string>): void {
     const vacant = role.owner === null || expired.has(role.owner)
     this.actor.send({
-      type: 'office.seen',
+      type: 'coordinator.observed',
       holder: role.owner?.split('#')[0] ?? null,
       mine: role.owner === this.token,
       vacant,
@@ -167,7 +167,7 @@ async function play(count: number, sequence: Step[]): Promise<void> {
 
 describe('election', () => {
   it('has a path to every state', () => {
-    const others = { type: 'office.seen' as const, holder: 'b', mine: false, vacant: false, eligible: true }
+    const others = { type: 'coordinator.observed' as const, holder: 'b', mine: false, vacant: false, eligible: true }
     const events: ElectionEvent[] = [
       others,
       { ...others, holder: 'a', mine: true },

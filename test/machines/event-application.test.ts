@@ -94,7 +94,7 @@ describe('every step of event application', () => {
     })
   })
 
-  it('forgets no commit timestamp and no error', () => {
+  it('keeps the commit timestamp and the error', () => {
     everyStepShould(({ from, to }) => from.context.commitPoint === null || to.context.commitPoint !== null)
     everyStepShould(({ from, to }) => from.context.error === null || to.context.error === from.context.error)
   })

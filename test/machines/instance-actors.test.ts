@@ -11,7 +11,7 @@ import {
   promises,
   stateOf,
   stored,
-  syncSeen,
+  syncObserved,
   views,
   workers,
 } from './instance-model.ts'
@@ -21,8 +21,8 @@ const start: SyncCommand = { type: 'sync.start', configuration }
 
 /** Reports that the other instances may cause, whatever this instance does. */
 const others: WorkerReport[] = [
-  { type: 'lease.buried' },
-  ...(['applying', 'applyingAgain', 'aborted'] as const).map(syncSeen),
+  { type: 'lease.evicted' },
+  ...(['applying', 'applyingAgain', 'aborted'] as const).map(syncObserved),
 ]
 
 type Step =
@@ -40,10 +40,10 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 const untilCommitTimestamp: Step[] = [
   { do: 'send', command: start },
-  { do: 'send', command: syncSeen('replicating') },
+  { do: 'send', command: syncObserved('replicating') },
   { do: 'proceed', id: 'collectionCopy' },
   { do: 'send', command: commit },
-  { do: 'send', command: syncSeen('applying') },
+  { do: 'send', command: syncObserved('applying') },
 ]
 
 const snapshotOf = (stubs: StubWorkers) => stubs.actor.getSnapshot() as InstanceSnapshot
@@ -145,7 +145,7 @@ describe('an instance with workers that act by themselves', () => {
   it('sends one drain order to each worker for a pause', async () => {
     const stubs = await walk([
       { do: 'send', command: start },
-      { do: 'send', command: syncSeen('replicating') },
+      { do: 'send', command: syncObserved('replicating') },
       { do: 'send', command: { type: 'sync.pause' } },
     ])
     stubs.actor.send({ type: 'sync.pause' })
@@ -160,9 +160,9 @@ describe('an instance with workers that act by themselves', () => {
   it('sends the drain order again to its new workers when it is evicted during a pause, and completes the pause', async () => {
     const stubs = await walk([
       { do: 'send', command: start },
-      { do: 'send', command: syncSeen('replicating') },
+      { do: 'send', command: syncObserved('replicating') },
       { do: 'send', command: { type: 'sync.pause' } },
-      { do: 'send', command: { type: 'lease.buried' } },
+      { do: 'send', command: { type: 'lease.evicted' } },
     ])
     expect(stubs.orders.slice(2)).toEqual([
       { to: 'collectionCopy', order: { type: 'worker.drain' } },

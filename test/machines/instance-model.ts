@@ -75,7 +75,7 @@ export const views = {
   committed: { ...decided, canWrite: true, committed: true },
 } satisfies Record<string, SyncView>
 
-export const syncSeen = (name: keyof typeof views): WorkerReport => ({ type: 'sync.seen', sync: views[name] })
+export const syncObserved = (name: keyof typeof views): WorkerReport => ({ type: 'sync.observed', sync: views[name] })
 
 export const commands: SyncCommand[] = [
   { type: 'sync.start', configuration },
@@ -91,11 +91,11 @@ export const reports: WorkerReport[] = [
   { type: 'copy.completed' },
   { type: 'copy.drained' },
   { type: 'events.drained' },
-  { type: 'verification.hashed' },
+  { type: 'verification.initiallyVerified' },
   { type: 'verification.restarted' },
   { type: 'events.reached' },
-  { type: 'lease.buried' },
-  ...(Object.keys(views) as (keyof typeof views)[]).map(syncSeen),
+  { type: 'lease.evicted' },
+  ...(Object.keys(views) as (keyof typeof views)[]).map(syncObserved),
   { type: 'worker.failed', failure },
   { type: 'worker.failed', failure: takenOver },
 ]

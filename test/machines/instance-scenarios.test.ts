@@ -11,7 +11,7 @@ import {
   next,
   stateOf,
   stored,
-  syncSeen,
+  syncObserved,
   takenOver,
 } from './instance-model.ts'
 import { StubWorkers } from './stub-workers.ts'
@@ -20,17 +20,17 @@ describe('a sync', () => {
   it('without faults leads to COMMITTED', () => {
     const events: AnyEvent[] = [
       commands[0] as AnyEvent,
-      syncSeen('initialising'),
-      syncSeen('replicating'),
+      syncObserved('initialising'),
+      syncObserved('replicating'),
       { type: 'copy.completed' },
       commit,
-      syncSeen('gathering'),
-      syncSeen('applying'),
+      syncObserved('gathering'),
+      syncObserved('applying'),
       { type: 'events.reached' },
-      syncSeen('preparing'),
-      syncSeen('opening'),
-      syncSeen('converting'),
-      syncSeen('committed'),
+      syncObserved('preparing'),
+      syncObserved('opening'),
+      syncObserved('converting'),
+      syncObserved('committed'),
       { type: 'xstate.done.actor.leave', output: undefined },
     ]
     const passed: string[] = []
@@ -71,7 +71,7 @@ describe('a sync', () => {
     expect(stateOf(begin(committing))).toBe('syncing.replicating.committing')
     const opened = begin({ ...committing, canWrite: true })
     expect(stateOf(opened)).toBe('syncing.finishing.awaiting')
-    expect(stateOf(next(opened, syncSeen('converting')))).toBe('syncing.finishing.handedOver')
+    expect(stateOf(next(opened, syncObserved('converting')))).toBe('syncing.finishing.handedOver')
     expect(stateOf(begin({ ...committing, commitRequested: false, canWrite: true }))).toBe('committed.leaving')
   })
 })
@@ -103,7 +103,7 @@ describe('a pause', () => {
   })
 
   it('stays requested when an eviction makes the instance start again', () => {
-    for (const type of ['lease.buried'] as const) {
+    for (const type of ['lease.evicted'] as const) {
       let snapshot = begin({ ...begin().context, configuration, initialised: true })
       for (const event of ['sync.pause', 'events.drained'] as const) snapshot = next(snapshot, { type: event })
       snapshot = next(snapshot, { type })
@@ -119,7 +119,7 @@ describe('a pause', () => {
     const initialising = next(begin(), commands[0] as AnyEvent)
     const requested = next(initialising, { type: 'sync.pause' })
     expect(stateOf(requested)).toBe('syncing.joining')
-    const paused = next(requested, syncSeen('replicating'))
+    const paused = next(requested, syncObserved('replicating'))
     expect(stateOf(paused)).toBe('paused.resting')
     expect(stateOf(next(paused, { type: 'sync.resume' }))).toBe('syncing.replicating.copying')
   })
@@ -136,7 +136,7 @@ describe('an instance at rest without its lease', () => {
     const stubs = new StubWorkers(context, undefined, clock)
     const state = () => stateOf(stubs.actor.getSnapshot())
     const atRest = state()
-    stubs.actor.send({ type: 'lease.buried' })
+    stubs.actor.send({ type: 'lease.evicted' })
     for (let failures = 0; failures < 3; failures += 1) {
       expect(state()).toBe(`${rest}.holding`)
       await stubs.fail('hold')
@@ -153,14 +153,14 @@ describe('an instance at rest without its lease', () => {
   it('accepts commands and reports between two attempts', () => {
     const waiting = (rest: 'paused' | 'failed') => {
       const fields = rest === 'paused' ? { pauseRequested: true } : { failure, commitRequested: true }
-      const holding = next(begin({ ...begin().context, configuration, ...fields }), { type: 'lease.buried' })
+      const holding = next(begin({ ...begin().context, configuration, ...fields }), { type: 'lease.evicted' })
       return next(holding, { type: 'xstate.error.actor.hold', error: new Error('no success for 30 minutes') })
     }
     for (const rest of ['paused', 'failed'] as const) {
       expect(waiting(rest).matches({ [rest]: 'waiting' })).toBe(true)
       expect(stateOf(next(waiting(rest), { type: 'sync.resume' }))).toBe('syncing.joining')
       expect(stateOf(next(waiting(rest), { type: 'worker.failed', failure: takenOver }))).toBe('failed.resting')
-      expect(stateOf(next(waiting(rest), { type: 'lease.buried' }))).toBe(`${rest}.holding`)
+      expect(stateOf(next(waiting(rest), { type: 'lease.evicted' }))).toBe(`${rest}.holding`)
     }
     expect(waiting('failed').can({ type: 'sync.abort' })).toBe(true)
   })

@@ -27,7 +27,7 @@ const keyOf = (snapshot: InstanceSnapshot) => JSON.stringify([snapshot.value, sn
 /** Workers report only while they run, and promises settle only then. */
 function mayHappen(snapshot: InstanceSnapshot, event: AnyEvent): boolean {
   if (event.type.startsWith('copy.')) return running(snapshot).includes('collectionCopy')
-  if (event.type === 'sync.seen') {
+  if (event.type === 'sync.observed') {
     // What is stored only counts up.
     return running(snapshot).includes('syncFollower') && event.sync.convergences >= snapshot.context.convergences
   }

@@ -85,7 +85,7 @@ describe('at every step', () => {
       )
       everyStepShould(
         ({ from, event, to }) =>
-          from.context[field] || !to.context[field] || (event?.type === 'sync.seen' && event.sync[field]),
+          from.context[field] || !to.context[field] || (event?.type === 'sync.observed' && event.sync[field]),
       )
     }
     everyStateShould((to) => !to.context.canWrite || to.context.decided)
@@ -97,13 +97,13 @@ describe('at every step', () => {
 
   it('an instance completes a commit that the others have decided, whatever its own state is', () => {
     const ahead = steps.filter(
-      ({ event, to }) => event?.type === 'sync.seen' && event.sync.decided && to.matches('syncing'),
+      ({ event, to }) => event?.type === 'sync.observed' && event.sync.decided && to.matches('syncing'),
     )
     expect(ahead.length).toBeGreaterThan(10)
     for (const { to } of ahead) expect(stateOf(to)).toBe('syncing.finishing.handedOver')
     const over = steps.filter(
       ({ from, event }) =>
-        event?.type === 'sync.seen' &&
+        event?.type === 'sync.observed' &&
         event.sync.committed &&
         from.matches('syncing') &&
         // A pause that was requested while the instance joined comes first.
@@ -116,7 +116,7 @@ describe('at every step', () => {
     const joined = steps.filter(({ to }) => to.hasTag('canCommit') && to.context.sync?.underWay)
     expect(joined).toEqual([])
     const joining = steps.filter(
-      ({ from, event }) => from.hasTag('canCommit') && event?.type === 'sync.seen' && event.sync.underWay,
+      ({ from, event }) => from.hasTag('canCommit') && event?.type === 'sync.observed' && event.sync.underWay,
     )
     expect(joining.length).toBeGreaterThan(0)
     for (const { to } of joining) expect(stateOf(to)).toBe('syncing.replicating.committing')
@@ -131,7 +131,7 @@ describe('at every step', () => {
     })
     const aborts = steps.filter(
       ({ from, event }) =>
-        event?.type === 'sync.seen' &&
+        event?.type === 'sync.observed' &&
         event.sync.aborts > from.context.abortsBefore &&
         from.can({ type: 'sync.abort' }),
     )
@@ -167,7 +167,7 @@ describe('at every step', () => {
 
   it('the end of the first verification pass is stored when it is reported, and reset when verification restarts', () => {
     const inSync = steps.filter(({ from }) => from?.matches('syncing'))
-    const hashed = inSync.filter(({ event }) => event?.type === 'verification.hashed')
+    const hashed = inSync.filter(({ event }) => event?.type === 'verification.initiallyVerified')
     expect(new Set(hashed.map(({ from }) => stateOf(from as InstanceSnapshot))).size).toBeGreaterThan(5)
     for (const { to } of hashed) expect(to.context.hashed).toBe(true)
     for (const { event, to } of inSync) {
@@ -238,15 +238,15 @@ describe('at every step', () => {
     const begun = steps.filter(isConvergence)
     expect(new Set(begun.map(({ from }) => stateOf(from))).size).toBeGreaterThan(5)
     for (const { event, to } of begun) {
-      expect(event?.type).toBe('sync.seen')
+      expect(event?.type).toBe('sync.observed')
       expect(to.context).toMatchObject({ copyCompleted: false, hashed: false, commitRequested: false, attempt: 0 })
-      const isPlanned = event?.type === 'sync.seen' && event.sync.initialised
+      const isPlanned = event?.type === 'sync.observed' && event.sync.initialised
       if (!isPlanned) expect(stateOf(to)).toBe('syncing.joining')
       else expect(stateOf(to)).toMatch(/replicating\.copying|paused\.resting/)
     }
     everyStepShould((step) => {
       const { from, event, to } = step
-      const isNews = event?.type === 'sync.seen' && event.sync.convergences > from.context.convergences
+      const isNews = event?.type === 'sync.observed' && event.sync.convergences > from.context.convergences
       const isOver = from.context.decided || from.context.canWrite
       // A pause that was requested before comes first. Such an instance learns of it when it is resumed.
       const isPaused = from.matches({ syncing: 'joining' }) && to.matches('paused')
@@ -262,7 +262,7 @@ describe('at every step', () => {
         from.context.reached ||
         !to.context.reached ||
         event?.type === 'events.reached' ||
-        (event?.type === 'sync.seen' && event.sync.decided),
+        (event?.type === 'sync.observed' && event.sync.decided),
     )
   })
 
@@ -283,7 +283,7 @@ describe('at every step', () => {
   it('an instance leaves an attempt that the sync has left, and joins the next one', () => {
     const left = steps.filter(
       ({ from, event }) =>
-        event?.type === 'sync.seen' &&
+        event?.type === 'sync.observed' &&
         !event.sync.decided &&
         !from.context.decided &&
         event.sync.aborts === from.context.abortsBefore &&

@@ -92,10 +92,10 @@ export class StubWorkers {
         stub.sendBack({ type: 'copy.completed' })
       }
     } else if (id === 'syncFollower') {
-      stub.sendBack({ type: 'sync.seen', sync: this.sync })
+      stub.sendBack({ type: 'sync.observed', sync: this.sync })
     } else if (id === 'verification') {
       // Like the real verification, it begins when the copy has ended.
-      if (this.actor.getSnapshot().context.copyCompleted) stub.sendBack({ type: 'verification.hashed' })
+      if (this.actor.getSnapshot().context.copyCompleted) stub.sendBack({ type: 'verification.initiallyVerified' })
     } else if (id === 'eventApplication') {
       const last = stub.orders.at(-1)
       if (last) stub.sendBack({ type: last.type === 'worker.drain' ? 'events.drained' : 'events.reached' })

@@ -71,7 +71,7 @@ describe('a convergence', () => {
   })
 
   it('voids what was verified before, also what is reported later', () => {
-    const hashed: SyncEvent = { type: 'verification.hashed', term: 1, attempt: 0, convergences: 0 }
+    const hashed: SyncEvent = { type: 'verification.initiallyVerified', term: 1, attempt: 0, convergences: 0 }
     const replanning = sent(replicating, requested, hashed)
     expect(replanning.context.hashed).toBe(false)
     const converging = sent(replanning, planned, hashed)

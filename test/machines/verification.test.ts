@@ -9,11 +9,11 @@ type Snapshot = SnapshotFrom<typeof verificationMachine>
 
 const restingStates = [
   'waiting',
-  'leading.succeeding',
+  'leading.awaitingEarlierRun',
   'leading.awaitingCopy',
   'leading.verifying.scanning',
   'leading.verifying.following',
-  'leading.verifying.settling',
+  'leading.verifying.resolving',
   'leading.restarting',
   'leading.stopping',
   'stopped',
@@ -29,10 +29,10 @@ const failure = { error: 'InternalError', errorDescription: 'it failed' } as con
 function events(snapshot: Snapshot): Tried[] {
   const children = underWay(snapshot)
   const outputs = {
-    succeed: [undefined],
+    awaitEarlierRun: [undefined],
     awaitCopy: [undefined],
     verify: [undefined],
-    forget: [undefined],
+    discardResults: [undefined],
     close: [null, failure],
   }
   const observed = [
@@ -40,10 +40,10 @@ function events(snapshot: Snapshot): Tried[] {
     { type: 'role.over' },
     { type: 'role.failed', failure },
     { type: 'role.failed', failure: null },
-    { type: 'role.seen', hashed: true },
-    { type: 'role.seen', hashed: false },
+    { type: 'role.observed', initiallyVerified: true },
+    { type: 'role.observed', initiallyVerified: false },
   ]
-  const ofRun = ['verdict.asked', 'verdict.answered', 'verification.stop'].map((type) => ({ type }))
+  const ofRun = ['verdict.requested', 'verdict.ended', 'verification.stop'].map((type) => ({ type }))
   return [
     ...(children.includes('role') ? observed : []),
     ...(children.includes('run') ? ofRun : []),
@@ -69,7 +69,7 @@ describe('every step of the verification', () => {
     everyStepShould(({ to }) => !underWay(to).includes('verify') || underWay(to).includes('run'))
     everyStepShould(({ from, event, to }) => {
       if (underWay(from).includes('verify') || !underWay(to).includes('verify')) return true
-      return event.type === 'xstate.done.actor.awaitCopy' || event.type === 'xstate.done.actor.forget'
+      return event.type === 'xstate.done.actor.awaitCopy' || event.type === 'xstate.done.actor.discardResults'
     })
   })
 

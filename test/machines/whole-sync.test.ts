@@ -84,7 +84,7 @@ const keyOf = ({ sync, members, leader, copied }: Whole): string => {
  * failure or a crash.
  */
 const tried = memberActions.filter(
-  (does) => !['pause', 'drained', 'failWorker', 'buried', 'staleReport', 'stop'].includes(does),
+  (does) => !['pause', 'drained', 'failWorker', 'evicted', 'staleReport', 'stop'].includes(does),
 )
 
 interface Explored {

@@ -68,7 +68,7 @@ export const memberActions = [
   'settled',
   'elect',
   'crash',
-  'buried',
+  'evicted',
   'pause',
   'resume',
   'commit',
@@ -177,8 +177,8 @@ function doStep(whole: Whole, one: number): CoordinatorReport | null {
       const all = whole.members.every(({ snapshot }) => publicState(snapshot) === 'COMMITTING')
       return isCommitting && member.open && all ? { type: 'commit.gathered' } : null
     }
-    case 'takePoint':
-      return isCommitting && member.open ? { type: 'commit.pointTaken', commitPoint: '7' } : null
+    case 'takeCommitTimestamp':
+      return isCommitting && member.open ? { type: 'commit.timestampTaken', commitPoint: '7' } : null
     case 'applyAll':
       return alone ? { type: 'commit.applied' } : null
     case 'prepare':
@@ -191,8 +191,8 @@ function doStep(whole: Whole, one: number): CoordinatorReport | null {
       return isArrived(member) ? { type: 'commit.opened' } : null
     case 'convert':
       return isArrived(member) ? { type: 'commit.converted' } : null
-    case 'adapt':
-      return { type: 'reversal.adapted', converges: whole.lost }
+    case 'prepareDestination':
+      return { type: 'reversal.prepared', converges: whole.lost }
     case 'undo':
       return { type: 'commit.undone', aborts: whole.sync.context.aborts }
     default:
@@ -244,7 +244,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       const view = viewOf(whole.sync, whole.revision)
       const isOurs =
         publicState(snapshot) === 'COMMITTING' && member.failures !== null && view.failures > member.failures
-      const informed = deliver(whole, one, { type: 'sync.seen', sync: view })
+      const informed = deliver(whole, one, { type: 'sync.observed', sync: view })
       if (!isRunning(at(informed, one), 'syncFollower')) return informed
       const known = change(informed, one, { failures: view.failures })
       return isOurs && view.failure ? deliver(known, one, { type: 'worker.failed', failure: view.failure }) : known
@@ -297,7 +297,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       return deliver({ ...whole, copied: Math.max(whole.copied, member.plan) }, one, { type: 'copy.completed' })
     case 'hashed': {
       const may = snapshot.context.copyCompleted && isRunning(member, 'verification') && !snapshot.context.hashed
-      return may ? deliver(whole, one, { type: 'verification.hashed' }) : whole
+      return may ? deliver(whole, one, { type: 'verification.initiallyVerified' }) : whole
     }
     case 'drained': {
       if (!snapshot.matches({ syncing: { replicating: 'draining' } })) return whole
@@ -326,9 +326,9 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       const next = change(whole, one, { snapshot: again, open: false, holds: false, term: 0, failures: null })
       return { ...next, leader: leads ? null : whole.leader }
     }
-    case 'buried': {
+    case 'evicted': {
       const next = { ...change(whole, one, { holds: false }), leader: leads ? null : whole.leader }
-      return deliver(next, one, { type: 'lease.buried' })
+      return deliver(next, one, { type: 'lease.evicted' })
     }
     case 'pause':
       return command(whole, one, { type: 'sync.pause' })
@@ -342,7 +342,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       if (!snapshot.can({ type: 'sync.abort' })) return whole
       const { abortsBefore } = snapshot.context
       const next = send(whole, { type: 'commit.aborted', abortsBefore, reason: null, rehearsal: null })
-      return deliver(next, one, { type: 'sync.seen', sync: viewOf(next.sync, next.revision) })
+      return deliver(next, one, { type: 'sync.observed', sync: viewOf(next.sync, next.revision) })
     }
   }
 }

@@ -1,6 +1,6 @@
 import { Int32 } from 'mongodb'
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest'
-import type { CatalogueEntry, Segment } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry, Segment } from '../../src/domain/catalog.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
@@ -42,7 +42,7 @@ const unique = readFields(
   ]),
 )
 
-function entryOf(at: number, estimatedBytes: number, more: Partial<CatalogueEntry> = {}): CatalogueEntry {
+function entryOf(at: number, estimatedBytes: number, more: Partial<CatalogEntry> = {}): CatalogEntry {
   return {
     uuid: uuid(at),
     database: 'app',
@@ -70,7 +70,7 @@ function entryOf(at: number, estimatedBytes: number, more: Partial<CatalogueEntr
 const segmentOf = (at: number, ordinal: number, more: Partial<Segment> = {}): Segment => ({
   collection: uuid(at),
   ordinal,
-  rank: ordinal,
+  priority: ordinal,
   from: null,
   to: null,
   last: null,

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { toFailure } from '../../src/domain/errors.ts'
 import { Reopenings } from '../../src/mongo/reopenings.ts'
 import { retry } from '../../src/mongo/retry.ts'
@@ -30,7 +30,7 @@ it('ShardingFailed', async () => {
   const entry = { database: 'app', name: 'things', wanted: { options: [] }, shardKey: null, uuid: 'u', destinationUUID }
   const sharding = new DestinationSharding(one.cluster, one.cluster)
   const key = [{ path: 'region', hashed: false }]
-  const { error, errorDescription } = await failureOf(sharding.follow(entry as unknown as CatalogueEntry, key))
+  const { error, errorDescription } = await failureOf(sharding.follow(entry as unknown as CatalogEntry, key))
   expect(error).toBe('ShardingFailed')
   // A replica set does not know the command.
   expect(errorDescription).toMatch(

@@ -152,7 +152,7 @@ it('a delayed write is refused when its process has lost the lease and taken it 
   const eviction = { $set: { buried: true, expiresAt: givenUp }, $inc: { epoch: 1 } }
   await leases().updateOne({ _id: OwnershipStore.leaseName('alive') }, eviction)
   await lease.verify()
-  expect(await lost).toBe('buried')
+  expect(await lost).toBe('evicted')
   fence.mockRestore()
   cluster.fence = () => lease.fence()
   await lease.acquire()
@@ -200,7 +200,7 @@ it('a write after the eviction of its instance is refused, and the instance lear
   const error = await write(cluster, 5).catch((reason: unknown) => reason)
   expect(error).toMatchObject({ code: 225 })
   expect(isTransient(error)).toBe(true)
-  expect(await lost).toBe('buried')
+  expect(await lost).toBe('evicted')
 })
 
 it('an instance is evicted without closing sessions if an earlier release stored its lease', async () => {

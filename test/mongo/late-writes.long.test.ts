@@ -1,7 +1,7 @@
 import { MongoClient } from 'mongodb'
 import { expect, it, onTestFinished } from 'vitest'
 import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { codeOf, isTransient } from '../../src/mongo/errors.ts'
 import { testCluster } from './clusters.ts'
@@ -29,7 +29,7 @@ it('the server does not execute a definition or a metadata write after its time 
   onTestFinished(unlock)
   const definitions = new DestinationDefinitions(cluster, 'never')
   const wanted = { options: [], indexes: [] }
-  const entry = { database: 'app', name: 'late', uuid: 'u', wanted, refusedIndexes: [] } as unknown as CatalogueEntry
+  const entry = { database: 'app', name: 'late', uuid: 'u', wanted, refusedIndexes: [] } as unknown as CatalogEntry
   const view = { type: 'view', name: 'view', uuid: '', options: [] }
   const outcomes = Promise.allSettled([
     definitions.create(entry),

@@ -9,7 +9,7 @@ import { oneSet } from './one-set.ts'
 const one = oneSet()
 
 it.each([
-  ['buried', { epoch: 2, buried: true }],
+  ['evicted', { epoch: 2, buried: true }],
   ['taken', { epoch: 2, owner: 'b', incarnation: 'another' }],
 ])('a lost lease is logged once: %s', async (reason, change) => {
   const logged: unknown[] = []

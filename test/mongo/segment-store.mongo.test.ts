@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import type { Segment } from '../../src/domain/catalogue.ts'
+import type { Segment } from '../../src/domain/catalog.ts'
 import type { OwnerToken } from '../../src/domain/owner.ts'
 import { SegmentStore } from '../../src/mongo/segment-store.ts'
 import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
@@ -22,12 +22,12 @@ const expired =
   (owner: OwnerToken): boolean =>
     tokens.includes(owner)
 
-/** Segments of one collection, whose priorities (`rank`) are in the reverse order of their ordinals. */
-function segmentsOf(collection: string, count: number, firstRank = 0): Segment[] {
+/** Segments of one collection, whose priorities are in the reverse order of their ordinals. */
+function segmentsOf(collection: string, count: number, firstPriority = 0): Segment[] {
   return Array.from({ length: count }, (_, ordinal) => ({
     collection,
     ordinal,
-    rank: firstRank + count - 1 - ordinal,
+    priority: firstPriority + count - 1 - ordinal,
     from: ordinal === 0 ? null : Buffer.from([0x10, ordinal]),
     to: ordinal === count - 1 ? null : Buffer.from([0x10, ordinal + 1]),
     last: null,
@@ -47,7 +47,7 @@ async function planAndOpen(segments: Segment[]): Promise<void> {
 }
 
 const load = async (collection: string): Promise<Segment[]> => (await store.load([collection])).get(collection) ?? []
-const ranks = (segments: Segment[]): number[] => segments.map(({ rank }) => rank)
+const priorities = (segments: Segment[]): number[] => segments.map(({ priority }) => priority)
 const done = (segment: Segment, bytes: number): Segment => ({ ...segment, done: true, bytes, documents: 1 })
 
 describe('segments', () => {
@@ -76,15 +76,15 @@ describe('segments', () => {
     await store.plan([...segmentsOf(uuid(1), 2), ...segmentsOf(uuid(2), 1, 2)])
     expect(await store.claim('a#1', 2, 64, noneExpired)).toEqual([])
     await store.open([uuid(1)])
-    expect(ranks(await store.claim('a#1', 3, 64, noneExpired))).toEqual([0, 1])
+    expect(priorities(await store.claim('a#1', 3, 64, noneExpired))).toEqual([0, 1])
     await store.open([uuid(1), uuid(2)])
-    expect(ranks(await store.claim('a#1', 4, 64, noneExpired))).toEqual([2])
+    expect(priorities(await store.claim('a#1', 4, 64, noneExpired))).toEqual([2])
   })
 
   it('are claimed in the order of their priorities, across collections', async () => {
     await planAndOpen([...segmentsOf(uuid(1), 3, 4), ...segmentsOf(uuid(2), 4)])
     const claimed = await store.claim('a#1', 2, 64, noneExpired)
-    expect(ranks(claimed)).toEqual([0, 1, 2, 3, 4, 5, 6])
+    expect(priorities(claimed)).toEqual([0, 1, 2, 3, 4, 5, 6])
     expect(await store.claim('a#1', 3, 64, noneExpired)).toEqual([])
   })
 
@@ -95,17 +95,18 @@ describe('segments', () => {
       ['a#1', 'b#1', 'c#7', 'd#2'].map(async (owner, index) => {
         for (let claim = index; ; claim++) {
           const claimed = await store.claim(owner, claim, 2, noneExpired)
-          if (claimed.length > 0) taken.push(...ranks(claimed).map((rank): [string, number] => [owner, rank]))
+          if (claimed.length > 0)
+            taken.push(...priorities(claimed).map((priority): [string, number] => [owner, priority]))
           // Other owners may have taken all candidates of this claim. No segment is left only when all are claimed.
           else if (taken.length === 60) return
         }
       }),
     )
-    expect(taken.map(([, rank]) => rank).sort((one, other) => one - other)).toEqual(
-      Array.from({ length: 60 }, (_, rank) => rank),
+    expect(taken.map(([, priority]) => priority).sort((one, other) => one - other)).toEqual(
+      Array.from({ length: 60 }, (_, priority) => priority),
     )
     const rows = await one.client.db('tandem_internal').collection('segments').find().toArray()
-    for (const [owner, rank] of taken) expect(rows.find((row) => row['rank'] === rank)?.['owner']).toBe(owner)
+    for (const [owner, priority] of taken) expect(rows.find((row) => row['rank'] === priority)?.['owner']).toBe(owner)
   })
 
   it('of an expired owner continue after its last _id; completed segments and those of other owners stay', async () => {
@@ -114,13 +115,15 @@ describe('segments', () => {
     const [third] = (await store.claim('c#1', 2, 1, noneExpired)) as [Segment]
     const last = Buffer.from([0x10, 9, 0, 0, 0])
     await store.saveProgress([done(first, 100), { ...second, last, bytes: 70, documents: 7, attempts: 1 }], 'a#1')
-    expect(ranks(await store.claim('b#1', 2, 8, noneExpired))).toEqual([3])
+    expect(priorities(await store.claim('b#1', 2, 8, noneExpired))).toEqual([3])
     const taken = await store.claim('b#1', 3, 8, expired('a#1'))
-    expect(taken).toMatchObject([{ rank: second.rank, last, bytes: 70, documents: 7, attempts: 1, wasOwn: false }])
+    expect(taken).toMatchObject([
+      { priority: second.priority, last, bytes: 70, documents: 7, attempts: 1, wasOwn: false },
+    ])
     // The expired owner may still send its progress.
     await store.saveProgress([{ ...second, bytes: 5_000, done: true }], 'a#1')
     expect(await load(uuid(1))).toContainEqual(taken[0])
-    expect(third.rank).toBe(2)
+    expect(third.priority).toBe(2)
     expect(await store.claim('b#1', 4, 8, expired('a#1'))).toEqual([])
   })
 
@@ -140,9 +143,13 @@ describe('segments', () => {
     await store.saveProgress([{ ...one, bytes: 10 }], 'a#1')
     await store.saveProgress([done(other, 20)], 'a#1')
     await store.release('a#1', 2)
-    expect(await store.claim('a#1', 3, 2, noneExpired)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: true }])
+    expect(await store.claim('a#1', 3, 2, noneExpired)).toMatchObject([
+      { priority: one.priority, bytes: 10, wasOwn: true },
+    ])
     await store.release('a#1', 3)
-    expect(await store.claim('b#1', 2, 2, noneExpired)).toMatchObject([{ rank: one.rank, bytes: 10, wasOwn: false }])
+    expect(await store.claim('b#1', 2, 2, noneExpired)).toMatchObject([
+      { priority: one.priority, bytes: 10, wasOwn: false },
+    ])
     // A segment that the same instance copied in an earlier lease term is still its own.
     expect(await store.claim('a#4', 2, 2, expired('b#1'))).toMatchObject([{ wasOwn: false }])
     expect(await store.claim('a#6', 2, 2, expired('a#4'))).toMatchObject([{ wasOwn: true }])

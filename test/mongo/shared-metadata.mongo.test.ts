@@ -281,7 +281,7 @@ function storesCopied(command: Document): boolean {
 const segment = (digit: number, ordinal: number) => ({
   collection: uuid(digit),
   ordinal,
-  rank: ordinal,
+  priority: ordinal,
   from: null,
   to: null,
   last: null,

@@ -2,7 +2,7 @@ import { Int32 } from 'mongodb'
 import { expect, it } from 'vitest'
 import { parseStartBody } from '../../src/api/start-body.ts'
 import { buildIndexesModes } from '../../src/domain/build-indexes.ts'
-import { type CatalogueEntry, newEntry } from '../../src/domain/catalogue.ts'
+import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
@@ -18,7 +18,7 @@ const one = oneSet()
 const metadata = () => new Metadata(one.cluster, testContext())
 
 it('a collection is loaded with all of its stored fields', async () => {
-  const entry: CatalogueEntry = {
+  const entry: CatalogEntry = {
     uuid: Buffer.alloc(16, 0xf1).toString('latin1'),
     database: 'shöp',
     name: 'orders.2024',

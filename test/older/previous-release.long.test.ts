@@ -189,7 +189,7 @@ describe('a sync that an older release reversed without announcing the reversal'
 
   it('continues if the process died while the metadata existed on both clusters', async () => {
     {
-      await using tandem = await startedInstance(both, { crashAt: 'reverseForget' })
+      await using tandem = await startedInstance(both, { crashAt: 'reverseClearFormer' })
       await commit(tandem)
       await tandem.post('reverse').catch((error) => {
         if (!(error instanceof TypeError)) throw error

@@ -50,7 +50,7 @@ const isPlanned = async () => {
 const until = (holds: () => unknown) =>
   vi.waitFor(async () => expect(await holds()).toBe(true), { timeout: 90_000, interval: 20 })
 
-test.each(['reverseHoldBack', 'replan', 'replanEnd'])(
+test.each(['reverseDeferOptions', 'replan', 'replanEnd'])(
   'an instance that is killed at %s continues by itself, and both clusters are equal',
   async (step) => {
     const workload = await committedThenLost(`reverse killed at ${step}`)

@@ -88,7 +88,7 @@ describe('a record on the source', () => {
     expect(await find()).toEqual(back)
     for (const record of [reversed, { ...reversed, generation: 3 }]) {
       await on('cluster0').saveSync(record)
-      await on('cluster0').forgetMove()
+      await on('cluster0').removeMove()
       await expect(find()).rejects.toThrow(conflict)
     }
   })
@@ -143,6 +143,6 @@ it('a sync that begins removes the announcement of an earlier sync on its destin
     generation: 1,
     startTime: expect.any(Timestamp),
   })
-  await on('cluster1').forgetMove()
+  await on('cluster1').removeMove()
   expect(await on('cluster1').loadMove()).toBeNull()
 })

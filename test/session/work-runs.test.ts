@@ -9,26 +9,26 @@ const { signal: never } = new AbortController()
 it('a step that is left while it waits for earlier runs does not begin', async () => {
   const runs = new WorkRuns(never)
   const before = deferred<void>()
-  const left = new AbortController()
+  const leaving = new AbortController()
   let begun = false
   const first = runs.finish(never, () => before.promise)
-  const second = runs.finish(left.signal, async () => {
+  const second = runs.finish(leaving.signal, async () => {
     begun = true
   })
-  left.abort()
+  leaving.abort()
   before.resolve()
   await first
   await expect(second).rejects.toThrow(StoppedError)
   expect(begun).toBe(false)
-  await expect(runs.finish(left.signal, async () => {})).rejects.toThrow(StoppedError)
+  await expect(runs.finish(leaving.signal, async () => {})).rejects.toThrow(StoppedError)
 })
 
 it('a step that is left while it runs is told to stop, and is awaited before the next step begins', async () => {
   const runs = new WorkRuns(never)
   const end = deferred<void>()
-  const left = new AbortController()
+  const leaving = new AbortController()
   const ran: string[] = []
-  const first = runs.finish(left.signal, async (signal) => {
+  const first = runs.finish(leaving.signal, async (signal) => {
     await end.promise
     ran.push(`first, ${signal.aborted ? 'told to stop' : 'not stopped'}`)
   })
@@ -36,7 +36,7 @@ it('a step that is left while it runs is told to stop, and is awaited before the
     ran.push(`second, ${signal.aborted ? 'told to stop' : 'not stopped'}`)
   })
   await new Promise((resolve) => setImmediate(resolve))
-  left.abort()
+  leaving.abort()
   end.resolve()
   await Promise.all([first, second])
   expect(ran).toEqual(['first, told to stop', 'second, not stopped'])
@@ -44,10 +44,10 @@ it('a step that is left while it runs is told to stop, and is awaited before the
 
 it('leaving a step that has ended does not stop the next runs', async () => {
   const runs = new WorkRuns(never)
-  const left = new AbortController()
-  await runs.finish(left.signal, async () => {})
+  const leaving = new AbortController()
+  await runs.finish(leaving.signal, async () => {})
   await runs.finish(never, async () => {})
-  left.abort()
+  leaving.abort()
   expect(runs.signal.aborted).toBe(false)
 })
 

@@ -17,7 +17,7 @@ const firstSeeds: Record<Break, number> = {
   'monotonic-alone': 30,
   'name-and-pid': 11,
   'blind-claim': 12,
-  'no-burial': 12,
+  'no-drain': 12,
   'late-accepted': 24,
   'sessions-left-open': 24,
   'positions-unfenced': 17,

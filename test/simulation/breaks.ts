@@ -72,7 +72,7 @@ const mutations = {
           : statement
     },
   },
-  'no-burial': {
+  'no-drain': {
     what: 'no instance waits for writes of an ended instance that are still in progress',
     world: (network) => {
       deliverInTime(network)

@@ -1,6 +1,6 @@
 import type { Document } from 'mongodb'
 import { CopyEnds } from '../../src/apply/copy-ends.ts'
-import { SharedCatalogue } from '../../src/apply/shared-catalogue.ts'
+import { SharedCatalog } from '../../src/apply/shared-catalog.ts'
 import { CollectionStore } from '../../src/mongo/collection-store.ts'
 import { hostProcess } from '../../src/mongo/host-process.ts'
 import { SegmentStore } from '../../src/mongo/segment-store.ts'
@@ -53,7 +53,7 @@ export const copyMutations = {
             },
         ),
         swap(
-          SharedCatalogue.prototype,
+          SharedCatalog.prototype,
           'reload',
           (reload) =>
             async function (this: unknown) {

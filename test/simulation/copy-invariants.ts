@@ -26,7 +26,7 @@ export class CopyInvariants {
     return this.#parts.destination.server.collection(name)
   }
 
-  #catalogued(uuid: string): Document | undefined {
+  #cataloged(uuid: string): Document | undefined {
     return this.#stored('collections').get(toUuid(uuid))
   }
 
@@ -40,7 +40,7 @@ export class CopyInvariants {
   /** Whether the document's tombstone is not yet reconciled. Until then the deleted document may exist on the destination. */
   isToBeReconciled(document: number): boolean {
     const uuid = this.#uuidOf(document)
-    const ended = this.#catalogued(uuid)?.['endedPartitions'] as number[] | undefined
+    const ended = this.#cataloged(uuid)?.['endedPartitions'] as number[] | undefined
     if (!ended || ended.includes(this.#parts.content.partitionOf(document))) return false
     const element = Buffer.from([0x10, ...Buffer.from('_id\0'), 0, 0, 0, 0])
     element.writeInt32LE(document, 5)
@@ -99,9 +99,9 @@ export class CopyInvariants {
   /** No process may consider a collection copied before all of its segments are copied. */
   acted({ id, session }: Process): void {
     if (this.#copied.size === this.#parts.content.collections) return
-    for (const entry of session.runs.latest?.catalogue.entries() ?? []) {
+    for (const entry of session.runs.latest?.catalog.entries() ?? []) {
       if (entry.state !== 'copied' || this.#copied.has(entry.uuid)) continue
-      const stored = this.#catalogued(entry.uuid)
+      const stored = this.#cataloged(entry.uuid)
       if (!stored) continue
       if (stored['state'] === 'copied') this.#copied.add(entry.uuid)
       if (this.#isOpen(stored)) this.#parts.violated(`${id} considers ${entry.name} copied, which it is not`)

@@ -159,7 +159,7 @@ async function verdict(world: World): Promise<number> {
   const requestVerdict = (leader: Process): void => {
     const { verification, record } = leader.session
     verification
-      .settle(record.configuration, async () => 0)
+      .issueVerdict(record.configuration, async () => 0)
       .then(
         () => {
           outcome = 0

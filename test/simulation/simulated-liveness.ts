@@ -33,7 +33,7 @@ export class SimulatedLiveness {
         }))
         return observed.sort((one, other) => (one.id < other.id ? -1 : 1))
       },
-      forget: async (id) => void rows.delete(id),
+      remove: async (id) => void rows.delete(id),
       notify: () => {},
       close: async () => {},
     }

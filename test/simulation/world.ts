@@ -1,6 +1,6 @@
 import { freshSync } from '../../machines/sync-context.ts'
 import { SyncStore } from '../../src/coordination/sync-store.ts'
-import type { CatalogueEntry } from '../../src/domain/catalogue.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { noLimits } from '../../src/domain/limits.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
@@ -132,8 +132,8 @@ export class World {
 
   /** Whether every collection is stored as copied. */
   get isCopied(): boolean {
-    const catalogued = this.destination.server.collection('collections').documents()
-    return catalogued.every(({ state }) => state === 'copied')
+    const cataloged = this.destination.server.collection('collections').documents()
+    return cataloged.every(({ state }) => state === 'copied')
   }
 
   /** Slows the copy down, so that changes and faults happen between a plan and its end, and between the read of a range and its write. */
@@ -215,7 +215,7 @@ export class World {
 /** A version that the source never has. */
 const foreignVersion = 1_000_000_000
 
-function entryOf(at: number, copies: boolean): CatalogueEntry {
+function entryOf(at: number, copies: boolean): CatalogEntry {
   return {
     uuid: collectionUuid('source', at),
     database,

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, it } from 'vitest'
-import { Catalogue, type CatalogueEntry } from '../../src/domain/catalogue.ts'
+import { Catalog, type CatalogEntry } from '../../src/domain/catalog.ts'
 import { Scan } from '../../src/verify/scan.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 
@@ -12,19 +12,19 @@ emptiedClusters((clusters) => {
 /** More runs than the tolerated misses of a collection. */
 const manyRuns = 60
 
-async function bothHave(name: string): Promise<{ entry: CatalogueEntry; scan: Scan }> {
+async function bothHave(name: string): Promise<{ entry: CatalogEntry; scan: Scan }> {
   for (const client of [two.sourceClient, two.destinationClient]) {
     await client.db('app').collection<{ _id: number }>(name).insertOne({ _id: 1 })
   }
   const entry = await two.entryOf('app', name)
-  const catalogue = new Catalogue()
-  catalogue.add(entry)
+  const catalog = new Catalog()
+  catalog.add(entry)
   const scan = new Scan(
     {
       clusters: two,
       metadata: two.metadata,
       context: two.context,
-      catalogue: () => catalogue,
+      catalog: () => catalog,
       notBefore: { source: two.source.latest, destination: two.destination.latest },
       suspect: () => {},
       waitForCapacity: async () => {},

@@ -1,6 +1,6 @@
 import { BSON } from 'mongodb'
 import { expect, it, vi } from 'vitest'
-import { Catalogue } from '../../src/domain/catalogue.ts'
+import { Catalog } from '../../src/domain/catalog.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
 import { readChangeStream } from '../../src/mongo/change-stream.ts'
@@ -26,8 +26,8 @@ emptiedClusters((clusters) => {
 /** Creates a verifier of these collections. `scanned` resolves when all of them have been compared once. */
 async function verifierOf(names: string[], sharedStream = new SharedStream()) {
   for (const cluster of [two.source, two.destination]) await appendOplogNote(cluster, 'test')
-  const catalogue = new Catalogue()
-  for (const name of names) catalogue.add(await two.entryOf('app', name))
+  const catalog = new Catalog()
+  for (const name of names) catalog.add(await two.entryOf('app', name))
   const scanned = deferred<void>()
   const store = new VerificationStore(two.destination, two.context)
   const verifier = new Verifier({
@@ -39,11 +39,11 @@ async function verifierOf(names: string[], sharedStream = new SharedStream()) {
     sharedStream,
     throttle: new Throttle(3),
     epoch: 1,
-    catalogue: () => catalogue,
+    catalog: () => catalog,
     appliedTime: () => two.source.latest,
     onInitiallyVerified: () => scanned.resolve(),
   })
-  return { verifier, store, catalogue, scanned: scanned.promise, sharedStream }
+  return { verifier, store, catalog, scanned: scanned.promise, sharedStream }
 }
 
 /** The `_id` element of a document, as rechecks name it. */
@@ -57,15 +57,15 @@ async function bothHave(name: string, documents: Row[]): Promise<void> {
   }
 }
 
-it('verifies a collection that is catalogued after the first complete scan', async () => {
+it('verifies a collection that is cataloged after the first complete scan', async () => {
   const documents = Array.from({ length: 300 }, (_, _id) => ({ _id }))
   for (const name of ['early', 'late']) await bothHave(name, documents)
   // The verifier's streams begin later, so neither contains this delete.
   await two.destinationClient.db('app').collection<Row>('late').deleteOne({ _id: 7 })
-  const { verifier, catalogue, scanned } = await verifierOf(['early'])
+  const { verifier, catalog, scanned } = await verifierOf(['early'])
   const run = verifier.run()
   await scanned
-  catalogue.add(await two.entryOf('app', 'late'))
+  catalog.add(await two.entryOf('app', 'late'))
   const { total, explain } = await verifier.issueVerdict()
   const { mismatches } = await explain()
   expect({ total, mismatches }).toMatchObject({
@@ -79,11 +79,11 @@ it('verifies a collection that is catalogued after the first complete scan', asy
 it('reports that everything was compared once only when that is stored', async () => {
   const names = Array.from({ length: 30 }, (_, number) => `c${number}`)
   for (const name of names) await bothHave(name, [{ _id: 1 }, { _id: 2 }])
-  const { verifier, store, catalogue, scanned } = await verifierOf(names)
+  const { verifier, store, catalog, scanned } = await verifierOf(names)
   const run = verifier.run()
   await scanned
   const stored = new Set((await store.loadRanges()).map(({ collection }) => collection))
-  expect(catalogue.entries().filter(({ uuid }) => !stored.has(uuid))).toEqual([])
+  expect(catalog.entries().filter(({ uuid }) => !stored.has(uuid))).toEqual([])
   verifier.stop()
   await run
 })
@@ -91,14 +91,14 @@ it('reports that everything was compared once only when that is stored', async (
 it('forgets the ranges of a dropped collection, also in the store, and no others', async () => {
   const names = ['stays', 'goes']
   for (const name of names) await bothHave(name, [{ _id: 1 }, { _id: 2 }])
-  const { verifier, store, catalogue, scanned } = await verifierOf(names)
+  const { verifier, store, catalog, scanned } = await verifierOf(names)
   const run = verifier.run()
   await scanned
   const stored = async () => (await store.loadRanges()).map(({ collection }) => collection).sort()
-  const [stays, goes] = names.map((name) => catalogue.entries().find((entry) => entry.name === name)?.uuid as string)
+  const [stays, goes] = names.map((name) => catalog.entries().find((entry) => entry.name === name)?.uuid as string)
   await vi.waitFor(async () => expect(await stored()).toEqual([stays, goes].sort()), patience)
   expect(verifier.report.source).toMatchObject({ scannedCollectionCount: 2, totalCollectionCount: 2 })
-  catalogue.remove(goes as string)
+  catalog.remove(goes as string)
   await vi.waitFor(async () => expect(await stored()).toEqual([stays]), patience)
   expect(verifier.report.source).toMatchObject({ scannedCollectionCount: 1, totalCollectionCount: 1 })
   verifier.stop()
@@ -108,8 +108,8 @@ it('forgets the ranges of a dropped collection, also in the store, and no others
 it('resolves stored rechecks of an earlier process that are equal or dropped, without waiting for a verdict', async () => {
   await bothHave('things', [{ _id: 1 }, { _id: 2 }, { _id: 3 }])
   await two.sourceClient.db('app').collection<Row>('things').deleteOne({ _id: 2 })
-  const { verifier, store, catalogue, scanned } = await verifierOf(['things'])
-  const uuid = catalogue.entries()[0]?.uuid as string
+  const { verifier, store, catalog, scanned } = await verifierOf(['things'])
+  const uuid = catalog.entries()[0]?.uuid as string
   const unknownUuid = '0123456789abcdef'
   const marks = { onSource: false, onDestination: true }
   const rechecks = [1, 2, 3].map((id) => ({ uuid, idElement: idElementOf(id), ...marks }))
@@ -128,8 +128,8 @@ it('resolves stored rechecks of an earlier process that are equal or dropped, wi
 it('issues a verdict with thousands of stored rechecks of an earlier process, and removes only existing entries', async () => {
   const documents = Array.from({ length: 3_000 }, (_, _id) => ({ _id }))
   await bothHave('things', documents)
-  const { verifier, store, catalogue, scanned } = await verifierOf(['things'])
-  const uuid = catalogue.entries()[0]?.uuid as string
+  const { verifier, store, catalog, scanned } = await verifierOf(['things'])
+  const uuid = catalog.entries()[0]?.uuid as string
   const marks = { onSource: true, onDestination: false }
   await store.saveRechecks(documents.map(({ _id }) => ({ uuid, idElement: idElementOf(_id), ...marks })))
   // Counts delete statements, including those that match nothing.

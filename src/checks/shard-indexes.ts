@@ -12,7 +12,7 @@ import { type Check, ifAllowed } from './check.ts'
  * (https://www.mongodb.com/docs/manual/tutorial/manage-indexes/#find-inconsistent-indexes-across-shards). tandem
  * copies the indexes that the router returns.
  */
-export const checkShards: Check = async ({ source, selection }) => {
+export const checkShardIndexes: Check = async ({ source, selection }) => {
   if (!source.sharded) return []
   const distributions = (await readDistributions(source)).filter(
     ({ name, key }) => key !== null && isUserDatabase(splitNamespace(name).database),

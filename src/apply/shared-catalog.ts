@@ -3,14 +3,14 @@ import type { Coordination } from '../coordination/coordination.ts'
 import { readNames } from '../definitions/list-catalog.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { droppedByAnother } from '../definitions/missing-collections.ts'
-import { Catalogue, type CatalogueEntry } from '../domain/catalogue.ts'
+import { Catalog, type CatalogEntry } from '../domain/catalog.ts'
 import { both } from '../domain/in-parallel.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selects } from '../mongo/selection.ts'
 
-export interface SharedCatalogueParts {
+export interface SharedCatalogParts {
   source: Cluster
   destination: Cluster
   metadata: Metadata
@@ -26,48 +26,48 @@ export interface SharedCatalogueParts {
 const missedMaxMS = 10_000
 
 /**
- * The catalogue that several instances share. The coordinator stores it and all instances load it. The destination may
+ * The catalog that several instances share. The coordinator stores it and all instances load it. The destination may
  * be ahead of it.
  */
-export class SharedCatalogue {
-  readonly catalogue = new Catalogue()
-  readonly #parts: SharedCatalogueParts
+export class SharedCatalog {
+  readonly catalog = new Catalog()
+  readonly #parts: SharedCatalogParts
   readonly #changes = pLimit(1)
   /** When the destination was first found without a collection, by its UUID, in ms of `performance.now()`. */
   readonly #missedSince = new Map<string, number>()
 
-  constructor(parts: SharedCatalogueParts) {
+  constructor(parts: SharedCatalogParts) {
     this.#parts = parts
   }
 
-  /** Loads the stored catalogue and the bytes that this instance has copied. */
+  /** Loads the stored catalog and the bytes that this instance has copied. */
   async load(): Promise<void> {
     const { metadata, coordination } = this.#parts
     const [entries, bytes] = await both(metadata.collections.load(), metadata.segments.bytesBy(coordination.id))
-    for (const entry of entries) this.catalogue.add(entry)
+    for (const entry of entries) this.catalog.add(entry)
     this.#setCopied(bytes)
   }
 
   /** Loads the bytes that this instance has copied. Other instances count the bytes of segments they took over. */
-  async countCopied(): Promise<void> {
+  async loadCopiedBytes(): Promise<void> {
     const { metadata, coordination } = this.#parts
     this.#setCopied(await metadata.segments.bytesBy(coordination.id))
   }
 
   #setCopied(bytes: ReadonlyMap<string, number>): void {
-    for (const entry of this.catalogue.entries()) entry.copiedBytes = bytes.get(entry.uuid) ?? 0
+    for (const entry of this.catalog.entries()) entry.copiedBytes = bytes.get(entry.uuid) ?? 0
   }
 
   /**
    * Sets the current destination name of each collection. A process may have crashed after a rename was acknowledged
    * and before it was stored. Returns the entries whose name changed.
    */
-  async findNames(): Promise<CatalogueEntry[]> {
+  async findNames(): Promise<CatalogEntry[]> {
     const { destination, context } = this.#parts
-    const databases = [...this.catalogue.databases()]
+    const databases = [...this.catalog.databases()]
     const names = await retry('listing databases', context, () => readNames(destination, databases))
-    const moved: CatalogueEntry[] = []
-    for (const entry of this.catalogue.entries()) {
+    const moved: CatalogEntry[] = []
+    for (const entry of this.catalog.entries()) {
       const name = entry.destinationUUID && names.get(entry.destinationUUID)
       if (!name || name === entry.name) continue
       entry.name = name
@@ -76,7 +76,7 @@ export class SharedCatalogue {
     return moved
   }
 
-  /** Called by a new coordinator: its predecessor may have crashed after a rename, before it stored the catalogue. */
+  /** Called by a new coordinator: its predecessor may have crashed after a rename, before it stored the catalog. */
   async correctNames(): Promise<void> {
     await this.reload()
     await this.exclusively(async () => {
@@ -86,17 +86,17 @@ export class SharedCatalogue {
   }
 
   /**
-   * Loads the catalogue that the coordinator has stored. Updates existing entries in place, because other objects
+   * Loads the catalog that the coordinator has stored. Updates existing entries in place, because other objects
    * refer to them.
    */
   reload(): Promise<void> {
     return this.exclusively(async () => {
       const stored = new Map((await this.#parts.metadata.collections.load()).map((entry) => [entry.uuid, entry]))
-      for (const { uuid } of this.catalogue.entries()) if (!stored.has(uuid)) this.catalogue.remove(uuid)
+      for (const { uuid } of this.catalog.entries()) if (!stored.has(uuid)) this.catalog.remove(uuid)
       for (const entry of stored.values()) {
-        const known = this.catalogue.get(entry.uuid)
+        const known = this.catalog.get(entry.uuid)
         if (!known) {
-          this.catalogue.add(entry)
+          this.catalog.add(entry)
           continue
         }
         if (known.name !== entry.name) known.sourceName = entry.name
@@ -126,14 +126,14 @@ export class SharedCatalogue {
   /**
    * Updates an entry whose collection is not in the expected namespace on the destination. This happens when an
    * instance took over partitions after a barrier was reached and applies events from before it. When a coordinator
-   * crashed during the barrier, even the stored catalogue is outdated. Returns false when the collection is neither on
+   * crashed during the barrier, even the stored catalog is outdated. Returns false when the collection is neither on
    * the destination nor on the source. Throws FatalError DestinationConflict when only the destination does not have
    * it, and continues not to have it: the change stream does not send the existing documents again.
    */
-  async locate(entry: CatalogueEntry): Promise<boolean> {
+  async locate(entry: CatalogEntry): Promise<boolean> {
     const { source, destination, selection } = this.#parts
     await this.reload()
-    const known = this.catalogue.get(entry.uuid)
+    const known = this.catalog.get(entry.uuid)
     if (!known) return false
     entry.destinationUUID = known.destinationUUID
     const listed = await listCollections(destination, entry.database)
@@ -154,7 +154,7 @@ export class SharedCatalogue {
     return onSource.length > 0
   }
 
-  #refuseMissing(entry: CatalogueEntry): void {
+  #refuseMissing(entry: CatalogEntry): void {
     // Another coordinator may create the collection again for a convergence. It has taken this instance's lease before.
     this.#parts.destination.fence()
     const now = performance.now()
@@ -163,7 +163,7 @@ export class SharedCatalogue {
     if (now - since > missedMaxMS) throw droppedByAnother(entry, 'writing documents')
   }
 
-  /** Serializes changes of the catalogue. */
+  /** Serializes changes of the catalog. */
   exclusively<T>(change: () => Promise<T>): Promise<T> {
     return this.#changes(change)
   }

@@ -15,7 +15,7 @@ import type { ShardKey } from './shard-key.ts'
  * The state in memory is that of the partitions that this instance applies. The stored state becomes `copied` when
  * all partitions have ended the copy (`endedPartitions`).
  */
-export interface CatalogueEntry {
+export interface CatalogEntry {
   readonly uuid: string
   readonly database: string
   /** Name on the destination, which is the source's name at the last reconciliation. */
@@ -62,15 +62,15 @@ export interface CatalogueEntry {
   hasTombstones: boolean
 }
 
-export class Catalogue {
-  readonly #byUuid = new Map<string, CatalogueEntry>()
+export class Catalog {
+  readonly #byUuid = new Map<string, CatalogEntry>()
 
-  get(uuid: string): CatalogueEntry | undefined {
+  get(uuid: string): CatalogEntry | undefined {
     return this.#byUuid.get(uuid)
   }
 
-  add(entry: CatalogueEntry): void {
-    assert(!this.#byUuid.has(entry.uuid), `collection ${namespace(entry.database, entry.name)} is catalogued twice`)
+  add(entry: CatalogEntry): void {
+    assert(!this.#byUuid.has(entry.uuid), `collection ${namespace(entry.database, entry.name)} is in the catalog twice`)
     this.#byUuid.set(entry.uuid, entry)
   }
 
@@ -78,16 +78,16 @@ export class Catalogue {
     this.#byUuid.delete(uuid)
   }
 
-  entries(): CatalogueEntry[] {
+  entries(): CatalogEntry[] {
     return [...this.#byUuid.values()]
   }
 
-  inDatabase(database: string): CatalogueEntry[] {
+  inDatabase(database: string): CatalogEntry[] {
     return this.entries().filter((entry) => entry.database === database)
   }
 
-  byDatabase(): Map<string, CatalogueEntry[]> {
-    const databases = new Map<string, CatalogueEntry[]>()
+  byDatabase(): Map<string, CatalogEntry[]> {
+    const databases = new Map<string, CatalogEntry[]>()
     for (const entry of this.#byUuid.values()) {
       const known = databases.get(entry.database)
       if (known) known.push(entry)
@@ -106,8 +106,8 @@ export function newEntry(
   database: string,
   { uuid, name }: { uuid: string; name: string },
   wanted: CollectionDefinition,
-  state: CatalogueEntry['state'],
-): CatalogueEntry {
+  state: CatalogEntry['state'],
+): CatalogEntry {
   return {
     uuid,
     database,
@@ -132,12 +132,12 @@ export function newEntry(
 }
 
 /** True if events must wait until the copy has ended: order is part of a capped collection's content. */
-export function waitsForCopy(entry: CatalogueEntry): boolean {
+export function waitsForCopy(entry: CatalogEntry): boolean {
   return entry.state === 'copying' && isCapped(entry.wanted.options)
 }
 
 /** True if changes of all documents of the collection must be applied in one sequence (in one of the `Lanes`). */
-export function needsOneLane(entry: CatalogueEntry): boolean {
+export function needsOneLane(entry: CatalogEntry): boolean {
   return isCapped(entry.wanted.options) || isCollated(entry.wanted.options)
 }
 
@@ -154,8 +154,8 @@ export const segmentBytes = 32 * 1024 * 1024
 export interface Segment {
   collection: string
   ordinal: number
-  /** Priority: segments with a lower value are copied first. */
-  rank: number
+  /** Segments with a lower value are copied first. Stored as `rank`. */
+  priority: number
   /** Typed values; null is open-ended. `from` is inclusive, `to` is exclusive. */
   from: Buffer | null
   to: Buffer | null
