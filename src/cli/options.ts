@@ -3,11 +3,13 @@ import type { VerifyOptions } from '../comparison/run-verify.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import type { InventoryOptions } from '../inventory/run-inventory.ts'
+import type { RehearseOptions } from '../rehearse/run-rehearse.ts'
 import { addClientCommands } from './client-commands.ts'
 import type { ClientRequest } from './client-options.ts'
 import { addCompletionCommand } from './completion.ts'
 import { exitCodes } from './exit-codes.ts'
 import { addInventoryCommand } from './inventory-options.ts'
+import { addRehearseCommand } from './rehearse-options.ts'
 import {
   addServeOptions,
   type EffectiveSetting,
@@ -28,6 +30,7 @@ export type CommandLine =
   | { kind: 'client'; request: ClientRequest }
   | { kind: 'verify'; options: VerifyOptions }
   | { kind: 'inventory'; options: InventoryOptions }
+  | { kind: 'rehearse'; options: RehearseOptions }
   | { kind: 'wait'; request: WaitRequest }
   | { kind: 'watch'; request: WatchRequest }
   | { kind: 'print'; stream: 'stdout' | 'stderr'; text: string; exitCode: number }
@@ -84,6 +87,7 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
   addWaitCommands(program, env, found)
   addVerifyCommand(program, env, (options) => found({ kind: 'verify', options }))
   addInventoryCommand(program, env, (options) => found({ kind: 'inventory', options }))
+  addRehearseCommand(program, env, (options) => found({ kind: 'rehearse', options }))
   addCompletionCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   addHelpCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   return program
