@@ -2,12 +2,13 @@ import { defineConfig } from 'vitest/config'
 
 /**
  * By project: what its files end in before `.ts`, and how long one test may take. Files without isolation share the
- * modules of a worker, which saves the imports, so they restore what they replace in modules and globals. Files with
- * servers are isolated: a process that ends takes the connections along that a test has left open.
+ * modules of a worker, which saves the imports, and the replica sets of test/support/kept-sets.ts. They restore what they
+ * replace in modules and globals, and no module that they import registers hooks when it is loaded.
+ * test/support/shared-worker.ts keeps a failed file with servers from failing the next one.
  */
 const projects = {
   unit: { suffix: 'test', timeoutSeconds: 30, isolate: false },
-  mongo: { suffix: 'mongo.test', timeoutSeconds: 120, isolate: true },
+  mongo: { suffix: 'mongo.test', timeoutSeconds: 120, isolate: false },
   cluster: { suffix: 'cluster.test', timeoutSeconds: 600, isolate: true },
   long: { suffix: 'long.test', timeoutSeconds: 900, isolate: true },
 }
@@ -41,6 +42,7 @@ export default defineConfig({
         testTimeout: timeoutSeconds * 1000,
         hookTimeout: timeoutSeconds * 1000,
         ...(name === 'unit' ? {} : { globalSetup: ['test/support/global-setup.ts'] }),
+        ...(name === 'unit' || isolate ? {} : { setupFiles: ['test/support/shared-worker.ts'] }),
       },
     })),
   },

@@ -2,19 +2,28 @@ import pLimit from 'p-limit'
 import type { Coordination } from '../coordination/coordination.ts'
 import { readNames } from '../definitions/list-catalog.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
+import { droppedByAnother } from '../definitions/missing-collections.ts'
 import { Catalogue, type CatalogueEntry } from '../domain/catalogue.ts'
 import { both } from '../domain/in-parallel.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Selects } from '../mongo/selection.ts'
 
 export interface SharedCatalogueParts {
   source: Cluster
   destination: Cluster
   metadata: Metadata
+  selection: Selects
   coordination: Coordination
   context: RetryContext
 }
+
+/**
+ * A collection that the destination does not have for this long (ms) was dropped by somebody else. A primary that has
+ * lost its majority may show an older catalog. It steps down within this time (`electionTimeoutMillis`).
+ */
+const missedMaxMS = 10_000
 
 /**
  * The catalogue that several instances share. The coordinator stores it and all instances load it. The destination may
@@ -24,6 +33,8 @@ export class SharedCatalogue {
   readonly catalogue = new Catalogue()
   readonly #parts: SharedCatalogueParts
   readonly #changes = pLimit(1)
+  /** When the destination was first found without a collection, by its UUID, in ms of `performance.now()`. */
+  readonly #missedSince = new Map<string, number>()
 
   constructor(parts: SharedCatalogueParts) {
     this.#parts = parts
@@ -116,10 +127,11 @@ export class SharedCatalogue {
    * Updates an entry whose collection is not in the expected namespace on the destination. This happens when an
    * instance took over partitions after a barrier was reached and applies events from before it. When a coordinator
    * crashed during the barrier, even the stored catalogue is outdated. Returns false when the collection is neither on
-   * the destination nor on the source.
+   * the destination nor on the source. Throws FatalError DestinationConflict when only the destination does not have
+   * it, and continues not to have it: the change stream does not send the existing documents again.
    */
   async locate(entry: CatalogueEntry): Promise<boolean> {
-    const { source, destination } = this.#parts
+    const { source, destination, selection } = this.#parts
     await this.reload()
     const known = this.catalogue.get(entry.uuid)
     if (!known) return false
@@ -127,12 +139,28 @@ export class SharedCatalogue {
     const listed = await listCollections(destination, entry.database)
     const found = listed.find((one) => one.uuid === known.destinationUUID)
     if (found) {
+      this.#missedSince.delete(entry.uuid)
       known.name = found.name
       entry.name = found.name
       return true
     }
-    const onSource = await readCommitted(source, () => listCollections(source, entry.database))
-    return onSource.some((one) => one.uuid === entry.uuid)
+    // The source is read after the destination. If a coordinator dropped the collection, the source no longer has it
+    // under a selected name by now.
+    const all = await readCommitted(source, () => listCollections(source, entry.database))
+    const onSource = all.filter((one) => one.uuid === entry.uuid)
+    const selected = known.destinationUUID ? await selection.among(entry.database, onSource) : []
+    if (selected.length > 0) this.#refuseMissing(known)
+    else this.#missedSince.delete(entry.uuid)
+    return onSource.length > 0
+  }
+
+  #refuseMissing(entry: CatalogueEntry): void {
+    // Another coordinator may create the collection again for a convergence. It has taken this instance's lease before.
+    this.#parts.destination.fence()
+    const now = performance.now()
+    const since = this.#missedSince.get(entry.uuid) ?? now
+    this.#missedSince.set(entry.uuid, since)
+    if (now - since > missedMaxMS) throw droppedByAnother(entry, 'writing documents')
   }
 
   /** Serializes changes of the catalogue. */

@@ -3,6 +3,7 @@ import type { DeferredOptions, ExistingDefinitions } from '../definitions/deferr
 import type { DestinationDefinitions } from '../definitions/destination-definitions.ts'
 import { findDiffering } from '../definitions/differing-definitions.ts'
 import { listDatabases } from '../definitions/listing.ts'
+import { droppedByAnother, findMissing } from '../definitions/missing-collections.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import type { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalogue, CatalogueEntry } from '../domain/catalogue.ts'
@@ -67,6 +68,7 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   }
   const entries = catalogue.entries()
   const existing = found ?? (await deferredOptions.read(entries))
+  await refuseMissing(parts, existing)
   parts.atStep('capped')
   const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
   await each(parts, capped, (entry) =>
@@ -99,6 +101,15 @@ async function reconcileDiffering(parts: CommitParts, read?: BothCatalogs): Prom
     await definitions.reconcile(database, touched, 'refused')
   })
   return null
+}
+
+/** Throws FatalError DestinationConflict when somebody has dropped a collection on the destination. */
+async function refuseMissing(parts: CommitParts, existing: ExistingDefinitions): Promise<void> {
+  const unseen = parts.catalogue.entries().filter(({ destinationUUID: uuid }) => uuid && !existing.has(uuid))
+  if (unseen.length === 0) return
+  const what = 'looking for dropped collections'
+  const [missing] = await retry(what, parts.context, () => findMissing(parts, unseen))
+  if (missing) throw droppedByAnother(missing, 'preparing the commit')
 }
 
 function withMissingIndexes(

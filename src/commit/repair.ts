@@ -13,12 +13,14 @@ import { type CommitParts, databasesOf } from './finish-commit.ts'
 export interface RepairParts extends CommitParts {
   store: VerificationStore
   documents: ReconcileDependencies
+  /** Whether one of these documents differs now. */
+  differs: (entry: CatalogueEntry, idElements: readonly Buffer[]) => Promise<boolean>
 }
 
 /** Rechecks read in one page. */
 const atOnce = 500
-/** Identities read in one page when only their collections are needed. */
-const identitiesAtOnce = 10_000
+/** Rechecks read in one page when only the collections that differ are needed. */
+const searchedAtOnce = 10_000
 /** Maximum number of namespaces in a message. */
 const namedMax = 5
 
@@ -52,29 +54,33 @@ export async function repairDifferences(parts: RepairParts, most: number): Promi
     findMissing({ source, destination }, catalogue.entries()),
   )
   await refuseReplaced(parts, missing)
-  const missingIn = new Set(missing.map(({ database }) => database))
-  for (const database of await databasesOf(parts)) {
-    // The convergence reconciles the definitions of these databases.
-    if (!missingIn.has(database)) await repairDefinitions(parts, database)
-  }
-  const { total } = await store.loadVerdict()
   const unrepaired = new Map(missing.map((entry) => [entry.uuid, nameOf(entry)]))
+  for (const database of await databasesOf(parts)) await repairDefinitions(parts, database, unrepaired)
+  const { total } = await store.loadVerdict()
   const documents = total > most ? 0 : await repairDocuments(parts, unrepaired)
   if (total > most) await addDiffering(parts, unrepaired)
   if (documents === 0 && unrepaired.size === 0) await refuseForeignOnly(store)
   return { documents, unrepaired }
 }
 
-async function repairDefinitions(parts: RepairParts, database: string): Promise<void> {
+/** @param missing the collections to leave out; their convergence creates them with their definitions */
+async function repairDefinitions(
+  parts: RepairParts,
+  database: string,
+  missing: ReadonlyMap<string, string>,
+): Promise<void> {
   const { destination, catalogue, definitions, destinationDefinitions, context } = parts
   const existing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
-  for (const entry of catalogue.inDatabase(database)) {
+  const all = catalogue.inDatabase(database)
+  const present = all.filter(({ uuid }) => !missing.has(uuid))
+  for (const entry of present) {
     const one = existing.find(({ uuid }) => uuid === entry.destinationUUID)
     if (!one) continue
     const what = `repairing ${nameOf(entry)}`
     await retry(what, context, () => destinationDefinitions.followOptions(entry, entry.wanted.options, one.options))
   }
-  await definitions.reconcile(database, 'all', 'copied').catch(refuseUnfollowed)
+  const touched = present.length === all.length ? 'all' : new Set(present.map(({ uuid }) => uuid))
+  await definitions.reconcile(database, touched, 'copied').catch(refuseUnfollowed)
 }
 
 /** Reconciles every document with an open recheck. Returns their number. */
@@ -82,15 +88,10 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
   const { source, catalogue } = parts
   let repaired = 0
   for await (const page of pages(parts.store, atOnce)) {
-    const byCollection = new Map<string, Identities>()
-    for (const { uuid, idElement } of page) {
-      const identities = byCollection.get(uuid) ?? new Map()
-      identities.set(identityKey(idElement), unread(idElement))
-      byCollection.set(uuid, identities)
-    }
-    for (const [uuid, identities] of byCollection) {
+    for (const [uuid, idElements] of byCollection(page)) {
       const entry = catalogue.get(uuid)
       if (!entry || unrepaired.has(uuid)) continue
+      const identities: Identities = new Map(idElements.map((one) => [identityKey(one), unread(one)]))
       await reconcileDocuments(parts.documents, entry, identities, source.latest)
       repaired += identities.size
     }
@@ -98,14 +99,30 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
   return repaired
 }
 
-/** Adds every collection that has an open recheck. */
-async function addDiffering({ store, catalogue }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
-  for await (const page of pages(store, identitiesAtOnce)) {
-    for (const { uuid } of page) {
+/**
+ * Adds every collection of which a document with an open recheck differs. A verdict leaves rechecks in the store that
+ * have become equal.
+ */
+async function addDiffering(
+  { store, catalogue, differs }: RepairParts,
+  unrepaired: Map<string, string>,
+): Promise<void> {
+  for await (const page of pages(store, searchedAtOnce)) {
+    for (const [uuid, idElements] of byCollection(page)) {
       const entry = unrepaired.has(uuid) ? undefined : catalogue.get(uuid)
-      if (entry) unrepaired.set(uuid, nameOf(entry))
+      if (entry && (await differs(entry, idElements))) unrepaired.set(uuid, nameOf(entry))
     }
   }
+}
+
+function byCollection(page: readonly StoredRecheck[]): Map<string, Buffer[]> {
+  const found = new Map<string, Buffer[]>()
+  for (const { uuid, idElement } of page) {
+    const known = found.get(uuid)
+    if (known) known.push(idElement)
+    else found.set(uuid, [idElement])
+  }
+  return found
 }
 
 async function* pages(store: VerificationStore, limit: number): AsyncGenerator<StoredRecheck[]> {

@@ -28,6 +28,8 @@ const claimAttempts = 2
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress' | 'progressed'> {
   catalogue: Catalogue
   coordination: Coordination
+  /** Reloads the catalogue that the coordinator has stored. */
+  reload: () => Promise<void>
   /** Reads from the stored progress how many bytes this instance has copied. */
   countCopied: () => Promise<void>
   /** The number of partitions of the sync. A collection is copied when each of them has ended its copy. */

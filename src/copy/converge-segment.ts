@@ -218,7 +218,7 @@ class SegmentConvergence {
     const { database, sourceName, uuid } = this.#entry
     if (side === 'source') return await read({ database, name: sourceName, uuid })
     return await read(targetOf(this.#entry)).catch(async (error) => {
-      throw renamedTo(error) === undefined ? error : await movedOnDestination(this.#parts)
+      throw renamedTo(error) === undefined ? error : await movedOnDestination(this.#parts, this.#entry)
     })
   }
 }

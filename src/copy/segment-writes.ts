@@ -19,8 +19,8 @@ export interface SegmentWriteParts {
   nextOrder: (count: number) => number
   /** False once the entry has left the catalogue. */
   isKnown: (entry: CatalogueEntry) => boolean
-  /** Reloads the catalogue that the coordinator has stored. */
-  reload: () => Promise<void>
+  /** Updates the entry of a collection that is not where it was expected on the destination (`SharedCatalogue`). */
+  locate: (entry: CatalogueEntry) => Promise<boolean>
 }
 
 /**
@@ -39,15 +39,19 @@ export async function insertInto(
     of === code.collectionUUIDMismatch || of === code.namespaceNotFound
   if (!failed.some(isMoved)) return failed
   if (!parts.isKnown(entry)) return null
-  throw await movedOnDestination(parts)
+  throw await movedOnDestination(parts, entry)
 }
 
 /**
- * Reloads the catalogue, and returns an error that makes the caller retry. Another instance may have applied an event
- * of its own partitions that renames or drops the collection.
+ * Updates the entry, and returns an error that makes the caller retry. Another instance may have applied an event of
+ * its own partitions that renames or drops the collection. Throws FatalError DestinationConflict when somebody else has
+ * dropped it.
  */
-export async function movedOnDestination({ reload }: Pick<SegmentWriteParts, 'reload'>): Promise<Error> {
-  await reload()
+export async function movedOnDestination(
+  { locate }: Pick<SegmentWriteParts, 'locate'>,
+  entry: CatalogueEntry,
+): Promise<Error> {
+  await locate(entry)
   return new TransientReplyError('the collection was renamed or dropped on the destination')
 }
 

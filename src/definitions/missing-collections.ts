@@ -1,4 +1,7 @@
 import type { CatalogueEntry } from '../domain/catalogue.ts'
+import { FatalError } from '../domain/errors.ts'
+import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { readNames } from './list-catalog.ts'
 
@@ -16,6 +19,14 @@ export async function findMissing(
   if (gone.length === 0) return []
   const wanted = await readNames(source, databasesOf(gone))
   return gone.filter(({ uuid }) => wanted.has(uuid))
+}
+
+/** @param during what was under way when the collection was missed */
+export function droppedByAnother({ database, name }: CatalogueEntry, during: string): FatalError {
+  return new FatalError(
+    'DestinationConflict',
+    `${during}: ${namespace(database, name)} was dropped on the destination by somebody else. Stop what writes there, then send resume, which creates the collection again and copies it. ${notLost.source}`,
+  )
 }
 
 function databasesOf(entries: readonly CatalogueEntry[]): string[] {

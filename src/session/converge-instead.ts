@@ -10,7 +10,9 @@ import type { SyncSession } from './sync-session.ts'
 
 /** How often the sync's state is read while the aborted commit is being undone, ms. */
 const pollMS = 250
-/** Maximum number of namespaces in a message. */
+/** How long a repair waits until the aborted commit is undone. */
+const limitMinutes = 30
+/** Maximum number of names in a message. */
 const namedMax = 5
 
 /**
@@ -18,14 +20,19 @@ const namedMax = 5
  * waits until the commit is undone, because only a sync that replicates accepts a convergence. Then requests that the
  * collections are converged. Resolves when the request is stored.
  *
+ * The coordinator undoes the commit, and every instance takes part in that. If one of them hangs while it renews its
+ * lease, the wait ends with RefusedError WrongState, which names the instance that the operator can stop.
+ *
  * If this process dies after the abort, no convergence is requested. The verification of the next commit finds the same
  * differences.
  * @param collections by UUID on the source, each with its namespace there
+ * @param limit aborted when the repair waits no longer
  */
 export async function convergeInstead(
   sync: SyncInstance,
   session: SyncSession,
   collections: ReadonlyMap<string, string>,
+  limit = AbortSignal.timeout(limitMinutes * 60_000),
 ): Promise<void> {
   const { actor, parts } = sync
   const named = shorten([...collections.values()].sort())
@@ -43,6 +50,7 @@ export async function convergeInstead(
           'then send resync for these collections',
       )
     }
+    if (limit.aborted) throw notUndone(session, named)
     await sleep(pollMS, undefined, { signal: parts.context.signal, ref: false }).catch(() => {
       throw new StoppedError()
     })
@@ -71,6 +79,18 @@ async function requestOrAbort(
   if (!sync.matches('undoing') && !sync.matches('replanning'))
     await peers.abort(aborts, { reason: reasonFor(named), until })
   return false
+}
+
+function notUndone({ peers, coordination }: SyncSession, named: string): RefusedError {
+  const coordinator = coordination.coordinatorID
+  const awaited = peers.waitingFor.length > 0 ? peers.waitingFor : coordinator === null ? [] : [coordinator]
+  const hangs = awaited.length === 0 ? 'no instance coordinates' : `it waits for ${shorten(awaited)}`
+  return new RefusedError(
+    'WrongState',
+    `repair has aborted the commit in order to converge ${named}, but that commit is not undone after ${limitMinutes} minutes: ${hangs}. ` +
+      'If progress of that instance shows no work, end its process: another instance takes over when its lease has expired. ' +
+      'Then send resync for these collections',
+  )
 }
 
 function reasonFor(named: string): string {

@@ -36,6 +36,9 @@ import type { SyncInstance } from './sync-instance.ts'
 /** Added to a refusal when the command has already taken effect in this instance. */
 const storedLater = 'it has taken effect in this instance, and is stored in the next lease term'
 
+/** The failures whose cause may be a collection that somebody has dropped on the destination. */
+const missingAfter = new Set<string | undefined>(['DestinationConflict', 'VerificationFailed'])
+
 /** The connection to both clusters. The instance exists once they have answered. */
 export interface Connection {
   /** The store of received commands; null before the sync exists. */
@@ -168,8 +171,9 @@ export class InstanceCommands implements Instance {
     if ((isKnownLost || sync.state === 'PAUSED') && !reversing && session) {
       await storedForAll(sync, 'resume', patience, (until) => convergeIfLost(session, isKnownLost, until))
       insist()
-    } else if (failure?.error === 'DestinationConflict' && !reversing && session) {
-      await storedForAll(sync, 'resume', patience, (until) => convergeMissing(session, until))
+    } else if (missingAfter.has(failure?.error) && !reversing && session) {
+      const isRepairable = failure?.error === 'VerificationFailed'
+      await storedForAll(sync, 'resume', patience, (until) => convergeMissing(session, isRepairable, until))
       insist()
     }
     actor.send(resumed)

@@ -34,6 +34,7 @@ import type { SharedStream } from '../mongo/shared-stream.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
 import { prepareDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { isAnyDifferent } from '../verify/recheck-documents.ts'
 import { convergeUnfollowed } from './converge-unfollowed.ts'
 
 export interface ReplicationParts {
@@ -75,7 +76,7 @@ export class Replication {
   constructor(parts: ReplicationParts) {
     this.#parts = parts
     const { source, destination, metadata, record, context, selection, coordination, store, barriers, atStep } = parts
-    this.#shared = new SharedCatalogue({ source, destination, metadata, coordination, context })
+    this.#shared = new SharedCatalogue({ source, destination, metadata, selection, coordination, context })
     this.catalogue = this.#shared.catalogue
     const sharding = destination.sharded ? new DestinationSharding(destination, source) : null
     const destinationDefinitions = new DestinationDefinitions(destination, record.configuration.buildIndexes, sharding)
@@ -209,9 +210,13 @@ export class Replication {
    * @param most the number of differences above which the collections that differ are to be converged instead
    */
   async repair(store: VerificationStore, most = repairedMax): Promise<Repaired> {
-    const { source, metadata, context } = this.#parts
+    const { source, destination, metadata, context } = this.#parts
     const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
-    return await repairDifferences({ ...this.commit, store, documents }, most)
+    const differs = (entry: CatalogueEntry, idElements: readonly Buffer[]): Promise<boolean> =>
+      retry(`comparing ${entry.database}.${entry.name}`, context, () =>
+        isAnyDifferent({ source, destination }, entry, idElements, source.latest),
+      )
+    return await repairDifferences({ ...this.commit, store, documents, differs }, most)
   }
 
   /**
@@ -246,6 +251,7 @@ export class Replication {
     const { source, destination, metadata, record, context, coordination, selection } = this.#parts
     const nextOrder = this.#nextOrder
     const reload = (): Promise<void> => this.#shared.reload()
+    const locate = (entry: CatalogueEntry): Promise<boolean> => this.#shared.locate(entry)
     const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
     const parts = { source, catalogue: this.catalogue, selection, shardingEntries, context }
     const incomplete = new IncompleteCollections(parts)
@@ -258,7 +264,7 @@ export class Replication {
         metadata,
         writer: this.#writer,
         nextOrder,
-        locate: (entry) => this.#shared.locate(entry),
+        locate,
       },
       context,
       coordination,
@@ -284,6 +290,7 @@ export class Replication {
       startTime: this.#parts.startTime(),
       nextOrder,
       reload,
+      locate,
       copyEnded: (entry) => events.copyEnded(entry),
       countCopied: () => this.countCopied(),
     })

@@ -6,7 +6,7 @@ import { namespace } from '../domain/namespace.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { MovedError } from '../mongo/collection-name.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import { findDifferent } from './recheck-documents.ts'
+import { comparedAtOnce, findDifferent } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
 export interface ComparisonParts {
@@ -18,8 +18,6 @@ export interface ComparisonParts {
   knownTime: () => ClusterTime
 }
 
-/** Maximum number of documents that one `find` reads. */
-export const comparedAtOnce = 1_000
 export const comparisonsAtOnce = 2
 
 /** Reads documents on both clusters and resolves those that are equal. */

@@ -64,6 +64,27 @@ export async function findDifferent(
   return different
 }
 
+/** Maximum number of documents that one `find` reads. */
+export const comparedAtOnce = 1_000
+
+/** True if one of these documents differs, or if the collection was renamed or dropped meanwhile. */
+export async function isAnyDifferent(
+  clusters: BothClusters,
+  entry: CatalogueEntry,
+  idElements: readonly Buffer[],
+  notBefore: ClusterTime,
+): Promise<boolean> {
+  for (let from = 0; from < idElements.length; from += comparedAtOnce) {
+    const part = idElements.slice(from, from + comparedAtOnce)
+    const different = await findDifferent(clusters, entry, part, notBefore).catch((error) => {
+      if (error instanceof MovedError) return part
+      throw error
+    })
+    if (different.length > 0) return true
+  }
+  return false
+}
+
 const noDigest = ''
 
 /** `content` is a document or the digest of one. */

@@ -1,12 +1,11 @@
 import { listCollections } from '../definitions/listing.ts'
+import { droppedByAnother } from '../definitions/missing-collections.ts'
 import { firstBatchDocuments } from '../documents/range-reader.ts'
 import { openRange, type RangeBounds } from '../documents/read-documents.ts'
 import { type Catalogue, type CatalogueEntry, segmentBytes } from '../domain/catalogue.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import { FatalError, StoppedError } from '../domain/errors.ts'
+import { StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
-import { namespace } from '../domain/namespace.ts'
-import { notLost } from '../domain/not-lost.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
@@ -173,10 +172,7 @@ export class Scan {
     const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0
     this.#misses.set(uuid, misses)
     if (misses < missesMax) return
-    throw new FatalError(
-      'DestinationConflict',
-      `${namespace(entry.database, entry.name)} was dropped on the destination by somebody else during the verification. Stop what writes there, then send resume, which creates the collection again and copies it. ${notLost.source}`,
-    )
+    throw droppedByAnother(entry, 'verifying')
   }
 
   async #read({ entry, ordinal: _, ...bounds }: Range, progressed: Progressed) {

@@ -8,8 +8,8 @@ import type { BothClusters } from '../mongo/cluster.ts'
 import { MovedError } from '../mongo/collection-name.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { renderId, type StoredRecheck, type VerificationStore } from '../mongo/verification-store.ts'
-import { byIdentityKey, comparedAtOnce, comparisonsAtOnce, type RecheckComparison } from './compare-rechecks.ts'
-import { explain } from './recheck-documents.ts'
+import { byIdentityKey, comparisonsAtOnce, type RecheckComparison } from './compare-rechecks.ts'
+import { comparedAtOnce, explain } from './recheck-documents.ts'
 import type { Recheck, Rechecks } from './rechecks.ts'
 
 export interface VerdictParts {

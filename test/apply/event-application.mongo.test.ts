@@ -16,11 +16,14 @@ import {
   idElements,
   numbered,
   source,
+  useTwoClusters,
 } from '../definitions/reconcile-fixture.ts'
 import { failPoint, holdCopy } from '../support/fail-point.ts'
 import { destinationName } from './two-clusters.ts'
 
 /** Events between the stream and the destination: which step waits for which, and when a position is stored. */
+
+useTwoClusters()
 
 interface Row {
   _id: number

@@ -17,7 +17,8 @@ import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { type TestContext, testCluster, testContext } from '../mongo/clusters.ts'
 import { compareClusters } from '../support/compare.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { borrowReplicaSet } from '../support/kept-sets.ts'
+import type { ReplicaSet } from '../support/replica-set.ts'
 
 export const sourceName = 'source-under-test'
 export const destinationName = 'destination-under-test'
@@ -46,7 +47,7 @@ export class TwoClusters {
   }
 
   static async start(): Promise<TwoClusters> {
-    return new TwoClusters(await Promise.all([startReplicaSet(), startReplicaSet()]))
+    return new TwoClusters(await Promise.all([borrowReplicaSet(), borrowReplicaSet()]))
   }
 
   async stop(): Promise<void> {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Finding } from '../../src/domain/finding.ts'
+import { fillOplog } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { footprint } from '../support/refusals.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
@@ -74,10 +75,7 @@ describe('check', () => {
   })
 
   it('warns of a short oplog, and progress warns of it after the start', async () => {
-    const big = 'x'.repeat(200_000)
-    const filler = pair.sourceClient.db('fill').collection<{ _id: number; big: string }>('fill')
-    for (let at = 0; at < 2_000; at++)
-      await filler.replaceOne({ _id: at % 5 }, { big: `${at}${big}` }, { upsert: true })
+    await fillOplog(pair.sourceClient)
     await using tandem = await pair.startInstance()
     const findings = await check(tandem)
     expect(findings.filter(({ name }) => name === 'ShortOplogWindow')).toMatchObject([

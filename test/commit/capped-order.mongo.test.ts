@@ -2,10 +2,19 @@ import { expect, it } from 'vitest'
 import { restoreCappedOrder } from '../../src/commit/capped-order.ts'
 import type { DocumentWriter } from '../../src/documents/write-identities.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
-import { clusters, createOnBoth, database, destination, source } from '../definitions/reconcile-fixture.ts'
+import {
+  clusters,
+  createOnBoth,
+  database,
+  destination,
+  source,
+  useTwoClusters,
+} from '../definitions/reconcile-fixture.ts'
 import { insertRaw, rawDocument } from '../support/bson-values.ts'
 
 /** At commit, the document order of a capped collection is compared, and restored from the first difference on. */
+
+useTwoClusters()
 
 const documents = (ids: number[]) =>
   ids.map((id) =>

@@ -5,7 +5,14 @@ import { Catalogue } from '../../src/domain/catalogue.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
-import { clusters, createOnBoth, database, destination, source } from '../definitions/reconcile-fixture.ts'
+import {
+  clusters,
+  createOnBoth,
+  database,
+  destination,
+  source,
+  useTwoClusters,
+} from '../definitions/reconcile-fixture.ts'
 
 /**
  * Deletes on the source after the commit timestamp, in collections whose documents can expire. The event of a delete does
@@ -16,6 +23,7 @@ const past = new Date(1_000)
 const future = new Date('2100-01-01')
 const clustered = { clusteredIndex: { key: { _id: 1 }, unique: true } } as Document
 
+useTwoClusters()
 beforeAll(async () => {
   for (const client of [clusters.sourceClient, clusters.destinationClient]) {
     await client.db('admin').command({ setParameter: 1, ttlMonitorEnabled: false })

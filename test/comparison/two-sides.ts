@@ -2,7 +2,8 @@ import { type Db, MongoClient } from 'mongodb'
 import { type AuditOptions, type AuditReport, audit } from '../../src/comparison/audit.ts'
 import { AuditCluster } from '../../src/comparison/audit-cluster.ts'
 import { differenceLine } from '../../src/comparison/difference.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { borrowReplicaSet } from '../support/kept-sets.ts'
+import type { ReplicaSet } from '../support/replica-set.ts'
 
 /** Two replica sets that a test fills with the same data before it changes one of them. */
 export class TwoSides {
@@ -15,7 +16,7 @@ export class TwoSides {
   }
 
   static async start(): Promise<TwoSides> {
-    return new TwoSides(await Promise.all([startReplicaSet(), startReplicaSet()]))
+    return new TwoSides(await Promise.all([borrowReplicaSet(), borrowReplicaSet()]))
   }
 
   async stop(): Promise<void> {

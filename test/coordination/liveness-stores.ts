@@ -3,6 +3,7 @@ import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { RedisLiveness } from '../../src/redis/redis-liveness.ts'
 import { testCluster } from '../mongo/clusters.ts'
+import { borrowReplicaSet } from '../support/kept-sets.ts'
 import { startRedis } from '../support/redis-server.ts'
 import { startReplicaSet } from '../support/replica-set.ts'
 import { startProxy, type TcpProxy } from '../support/tcp-proxy.ts'
@@ -17,7 +18,7 @@ export interface LivenessStore {
 
 /** Each of the two scopes is a separate cluster, because a metadata database belongs to one sync. */
 export async function mongoStore(): Promise<LivenessStore> {
-  const [one, two] = await Promise.all([startReplicaSet({ proxied: true }), startReplicaSet()])
+  const [one, two] = await Promise.all([startReplicaSet({ proxied: true }), borrowReplicaSet()])
   const clusters: ReturnType<typeof testCluster>[] = []
   return {
     open: ({ ttlMS, scope = 'one' } = {}) => {

@@ -55,6 +55,7 @@ function follower(
     startTime: clusters.source.latest,
     nextOrder: clusters.dependencies.nextOrder,
     reload,
+    locate: async () => true,
     copyEnded,
     countCopied: async () => {},
   })

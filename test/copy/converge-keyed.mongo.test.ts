@@ -88,7 +88,7 @@ describe('converging a collection whose shard key is not _id', () => {
     const progress = new SegmentProgress(metadata.segments, 'copier#1')
     const sides = { source: cluster, destination: cluster, metadata, context, nextOrder }
     const parts = { ...sides, progress, throttle: new Throttle(3), startTime: cluster.latest, isKnown: () => true }
-    await convergeSegment({ ...parts, progressed: () => {}, reload: async () => {} }, entry, segment)
+    await convergeSegment({ ...parts, progressed: () => {}, locate: async () => true }, entry, segment)
     await progress.close()
     const catalogue = new Catalogue()
     catalogue.add(entry)

@@ -1,39 +1,20 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { CopyEnds } from '../../src/apply/copy-ends.ts'
 import { convergeSegment } from '../../src/copy/converge-segment.ts'
 import { SegmentProgress } from '../../src/copy/segment-progress.ts'
 import { idElementOf, idOf } from '../../src/documents/identity.ts'
 import { Catalogue, type CatalogueEntry, type Segment } from '../../src/domain/catalogue.ts'
-import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
-import { TwoClusters } from '../apply/two-clusters.ts'
+import { clusters, database, destination, source, useTwoClusters } from '../definitions/reconcile-fixture.ts'
 import { idOfEveryType, nastyDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
+import { owner, segmentOf } from './segment-fixture.ts'
 
-let clusters: TwoClusters
-let database: string
-let count = 0
+useTwoClusters()
 
-beforeAll(async () => {
-  clusters = await TwoClusters.start()
-})
-beforeEach(() => {
-  database = `app${count++}`
-})
-afterAll(() => clusters.stop())
-
-const source = () => clusters.sourceClient.db(database)
-const destination = () => clusters.destinationClient.db(database)
-
-const owner = 'copier#1'
 let claims = 0
-
-const segmentOf = (entry: CatalogueEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
-  ...{ collection: entry.uuid, ordinal, rank: 0, from, to, last: null, done: false, documents: 0, bytes: 0 },
-  ...{ wasOwn: false, claim: 0, attempts: 0 },
-})
 
 /** @param onWritten called after each segment */
 async function converge(entry: CatalogueEntry, segments: Segment[], onWritten = async () => {}): Promise<void> {
@@ -50,7 +31,7 @@ async function converge(entry: CatalogueEntry, segments: Segment[], onWritten = 
   const progressed = (bytes: number): void => {
     entry.copiedBytes += bytes
   }
-  const parts = { ...common, startTime: source.latest, isKnown: () => true, progressed, reload: async () => {} }
+  const parts = { ...common, startTime: source.latest, isKnown: () => true, progressed, locate: async () => true }
   for (const segment of segments) {
     await convergeSegment(parts, entry, segment)
     await onWritten()

@@ -1,53 +1,21 @@
 import { Int32, Long } from 'mongodb'
-import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { copySegment } from '../../src/copy/copy-segment.ts'
 import { SegmentProgress } from '../../src/copy/segment-progress.ts'
 import { idElementOf, idOf } from '../../src/documents/identity.ts'
 import type { CatalogueEntry, Segment } from '../../src/domain/catalogue.ts'
-import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
-import { sourceName, TwoClusters } from '../apply/two-clusters.ts'
+import { sourceName } from '../apply/two-clusters.ts'
+import { clusters, database, destination, source, useTwoClusters } from '../definitions/reconcile-fixture.ts'
 import { idOfEveryType, insertRaw, nastyDocument, nested, rawDocument } from '../support/bson-values.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { Random } from '../support/random.ts'
+import { owner, segmentOf } from './segment-fixture.ts'
 
-let clusters: TwoClusters
-let database: string
-let count = 0
+useTwoClusters()
 
-beforeAll(async () => {
-  clusters = await TwoClusters.start()
-})
-
-beforeEach(() => {
-  database = `app${count++}`
-})
-
-afterAll(async () => {
-  await clusters.stop()
-})
-
-const source = () => clusters.sourceClient.db(database)
-const destination = () => clusters.destinationClient.db(database)
-
-const segmentOf = (entry: CatalogueEntry, from: TypedValue | null, to: TypedValue | null, ordinal = 0): Segment => ({
-  collection: entry.uuid,
-  ordinal,
-  rank: 0,
-  from,
-  to,
-  last: null,
-  done: false,
-  documents: 0,
-  bytes: 0,
-  wasOwn: false,
-  claim: 0,
-  attempts: 0,
-})
-
-const owner = 'copier#1'
 let claims = 0
 
 /** Called when a batch has been written. */
@@ -74,7 +42,7 @@ async function copy(entry: CatalogueEntry, ...segments: Segment[]): Promise<void
       onWritten()
       return true
     },
-    reload: async () => {},
+    locate: async () => true,
   }
   const progressed = (bytes: number): void => {
     entry.copiedBytes += bytes

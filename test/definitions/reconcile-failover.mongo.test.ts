@@ -4,9 +4,20 @@ import { isTransient } from '../../src/mongo/errors.ts'
 import { destinationName, identitiesOf } from '../apply/two-clusters.ts'
 import { insertRaw } from '../support/bson-values.ts'
 import { failPoint } from '../support/fail-point.ts'
-import { clusters, createOnBoth, database, destination, idElements, numbered, source } from './reconcile-fixture.ts'
+import {
+  clusters,
+  createOnBoth,
+  database,
+  destination,
+  idElements,
+  numbered,
+  source,
+  useTwoClusters,
+} from './reconcile-fixture.ts'
 
 /** Errors that the destination returns in an election or on a full disk, while documents are written. */
+
+useTwoClusters()
 
 const texts = async () =>
   (await destination().collection('c').find().sort({ _id: 1 }).toArray()).map(({ text }) => text)

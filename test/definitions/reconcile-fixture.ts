@@ -4,28 +4,29 @@ import { idElementOf } from '../../src/documents/identity.ts'
 import { TwoClusters } from '../apply/two-clusters.ts'
 import { rawDocument } from '../support/bson-values.ts'
 
-/** Importing this module starts two clusters for a test file and gives each test its own database. */
-
 export let clusters: TwoClusters
 export let database: string
 let count = 0
 
-beforeAll(async () => {
-  clusters = await TwoClusters.start()
-})
+/** Provides two clusters for a test file, and gives each of its tests its own database. */
+export function useTwoClusters(): void {
+  beforeAll(async () => {
+    clusters = await TwoClusters.start()
+  })
 
-beforeEach(() => {
-  database = `app${count++}`
-})
+  beforeEach(() => {
+    database = `app${count++}`
+  })
 
-afterEach(async () => {
-  await clusters.destinationClient.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-  clusters.context.retried.length = 0
-})
+  afterEach(async () => {
+    await clusters.destinationClient.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
+    clusters.context.retried.length = 0
+  })
 
-afterAll(async () => {
-  await clusters.stop()
-})
+  afterAll(async () => {
+    await clusters?.stop()
+  })
+}
 
 export const source = () => clusters.sourceClient.db(database)
 export const destination = () => clusters.destinationClient.db(database)

@@ -3,7 +3,18 @@ import { idElementOf } from '../../src/documents/identity.ts'
 import { FatalError } from '../../src/domain/errors.ts'
 import { destinationName, identitiesOf } from '../apply/two-clusters.ts'
 import { insertRaw, rawDocument } from '../support/bson-values.ts'
-import { clusters, createOnBoth, database, destination, idElements, numbered, source } from './reconcile-fixture.ts'
+import {
+  clusters,
+  createOnBoth,
+  database,
+  destination,
+  idElements,
+  numbered,
+  source,
+  useTwoClusters,
+} from './reconcile-fixture.ts'
+
+useTwoClusters()
 
 describe('a document that the source no longer has', () => {
   it('is recorded before it is deleted while its collection is copied, so that a delayed insert is undone', async () => {

@@ -5,7 +5,17 @@ import { destinationName, folded, identitiesOf } from '../apply/two-clusters.ts'
 import { changesDuring } from '../mongo/clusters.ts'
 import { insertRaw, nested, rawDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
-import { clusters, createOnBoth, database, destination, idElements, source } from './reconcile-fixture.ts'
+import {
+  clusters,
+  createOnBoth,
+  database,
+  destination,
+  idElements,
+  source,
+  useTwoClusters,
+} from './reconcile-fixture.ts'
+
+useTwoClusters()
 
 describe('an _id in several spellings (equal values of different types)', () => {
   const spellings = [new Int32(7), Long.fromInt(7), new Double(7), BSON.Decimal128.fromString('7.0')]

@@ -3,13 +3,22 @@ import { describe, expect, it } from 'vitest'
 import { documentParts } from '../../src/documents/write-in-parts.ts'
 import { idElementOf } from '../../src/domain/id-element.ts'
 import { identitiesOf } from '../apply/two-clusters.ts'
-import { clusters, createOnBoth, database, destination, source } from '../definitions/reconcile-fixture.ts'
+import {
+  clusters,
+  createOnBoth,
+  database,
+  destination,
+  source,
+  useTwoClusters,
+} from '../definitions/reconcile-fixture.ts'
 import { array, insertRaw, nested, type RawField, rawDocument, updateRaw } from '../support/bson-values.ts'
 
 /**
  * Documents of nearly 16 MB whose `_id` exceeds 16 KB. The server refuses to insert or to replace them as a whole, but
  * updates can enlarge a document until it is one of them.
  */
+
+useTwoClusters()
 
 const documentBytesMax = 16 * 1024 * 1024
 const pad = (megabytes: number, value = 1) => new Binary(Buffer.alloc(megabytes * 1024 * 1024, value))

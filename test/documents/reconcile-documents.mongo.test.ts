@@ -12,10 +12,13 @@ import {
   idElements,
   numbered,
   source,
+  useTwoClusters,
 } from '../definitions/reconcile-fixture.ts'
 import { changesDuring } from '../mongo/clusters.ts'
 import { idOfEveryType, insertRaw, nastyDocument, nested, rawDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
+
+useTwoClusters()
 
 describe('reconciling documents', () => {
   it('makes unusual documents equal to the source, whether they were missing, outdated, surplus or equal', async () => {

@@ -5,7 +5,8 @@ import { idValueKey } from '../../src/domain/id-value.ts'
 import { laneHash } from '../../src/domain/lane-hash.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { borrowReplicaSet } from '../support/kept-sets.ts'
+import type { ReplicaSet } from '../support/replica-set.ts'
 import { documentOf, int32, typed } from './bson-arbitraries.ts'
 import { anyPair, equalPair, innerPair, type Pair, rareSpellings, strangers } from './spelled-values.ts'
 
@@ -18,7 +19,7 @@ let set: ReplicaSet
 let client: MongoClient
 
 beforeAll(async () => {
-  set = await startReplicaSet()
+  set = await borrowReplicaSet()
   client = new MongoClient(set.uri)
 })
 

@@ -193,18 +193,24 @@ export class RunningInstances {
   }
 
   /**
-   * Waits until all instances that can be reached fulfil the predicate. Rejects when one is FAILED without fulfilling it. Returns the
-   * time at which each was first observed to fulfil it.
+   * Waits until all instances that can be reached fulfil the predicate. Rejects when one is FAILED without fulfilling it, and
+   * when the time is over. With `extends`, the time begins again whenever an event is applied. Returns the time at which each
+   * instance was first observed to fulfil it.
    */
   async allReach(
     what: string,
     predicate: (progress: Progress) => boolean,
     timeoutSeconds: number,
+    { extends: isExtended = false }: { extends?: boolean } = {},
   ): Promise<Map<string, number>> {
-    const deadline = Date.now() + timeoutSeconds * 1_000
+    let deadline = Date.now() + timeoutSeconds * 1_000
+    let applied = 0
     const reached = new Map<string, number>()
     for (;;) {
       const all = await Promise.all(this.ids.map((id) => this.#ask(id)))
+      const now = all.reduce((sum, { progress }) => sum + (progress?.totalEventsApplied ?? 0), 0)
+      if (isExtended && now > applied) deadline = Date.now() + timeoutSeconds * 1_000
+      applied = Math.max(applied, now)
       for (const { id, progress } of all) {
         if (progress && predicate(progress)) reached.set(id, reached.get(id) ?? Date.now())
         else reached.delete(id)

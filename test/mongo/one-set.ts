@@ -1,7 +1,8 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll } from 'vitest'
 import type { Cluster } from '../../src/mongo/cluster.ts'
-import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from '../support/replica-set.ts'
+import { borrowReplicaSet } from '../support/kept-sets.ts'
+import type { ReplicaSet, ReplicaSetOptions } from '../support/replica-set.ts'
 import { testCluster } from './clusters.ts'
 
 export interface OneSet {
@@ -14,7 +15,7 @@ export interface OneSet {
 export function oneSet(options: ReplicaSetOptions = {}): OneSet {
   const one = {} as OneSet
   beforeAll(async () => {
-    const set = await startReplicaSet(options)
+    const set = await borrowReplicaSet(options)
     Object.assign(one, { set, client: new MongoClient(set.uri), cluster: testCluster(set.uri) })
   })
   afterAll(async () => {

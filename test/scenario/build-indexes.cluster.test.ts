@@ -107,28 +107,6 @@ describe('afterDataCopy', () => {
     expect(await namesOn(pair.destinationClient)).toEqual(await namesOn(pair.sourceClient))
   })
 
-  it('continues after kill -9 during the builds', async () => {
-    await seed()
-    await app(pair.sourceClient, 'others').insertMany(numbered(10))
-    await app(pair.sourceClient, 'others').createIndex({ n: 1 })
-    await using builds = await holdBuilds()
-    {
-      await using tandem = await pair.startInstance()
-      await startSync(tandem, { buildIndexes: 'afterDataCopy' })
-      await builds.reached()
-      await until(tandem, isCopied, 'the end of the copy')
-      await tandem.kill9()
-    }
-    await using tandem = await pair.startInstance()
-    const again = await until(tandem, isCopied, 'RUNNING again')
-    expect(again).toMatchObject({ canCommit: false, indexBuilding: { indexesBuilt: 0, totalIndexesToBuild: 6 } })
-    await expectFollowed('after the restart')
-    expect((await tandem.progress()).canCommit).toBe(false)
-    await builds.release()
-    await commit(tandem)
-    expect(await differences()).toEqual([])
-  })
-
   it('follows changes of definitions that were made during the builds', async () => {
     await seed()
     await using builds = await holdBuilds()

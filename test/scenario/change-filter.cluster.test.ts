@@ -1,41 +1,27 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Document, MongoClient } from 'mongodb'
-import { afterEach, expect, test, vi } from 'vitest'
+import type { Document } from 'mongodb'
+import { expect, test, vi } from 'vitest'
 import type { Selects } from '../support/compare.ts'
 import { compareBoth } from '../support/compare-both.ts'
+import { accepted, committed, readyToCommit } from '../support/cutover.ts'
 import { fingerprints } from '../support/fingerprints.ts'
-import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
+import { expectAccepted } from '../support/instances.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
+import { rowsOf, seedRows } from '../support/rows.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 /** The filter of a running sync is replaced: what is included becomes equal, and what is excluded leaves the sync. */
 
 const pair = pairedSets()
-let tandem: Tandem | null = null
-let several: Instances | null = null
 
-afterEach(async () => {
-  await tandem?.stop()
-  await several?.stop()
-  tandem = several = null
-})
-
-interface Row extends Document {
-  _id: number | string
-}
-
-const rowsOf = (client: MongoClient, name: string, database = 'app') => client.db(database).collection<Row>(name)
-const rows = (count: number): Row[] => Array.from({ length: count }, (_, _id) => ({ _id, n: 0, at: new Date() }))
 const named = (...collections: string[]) => ({ includeNamespaces: [{ database: 'app', collections }] })
 const selecting =
   (...names: string[]): Selects =>
   (database, name) =>
     database === 'app' && names.includes(name)
 
-async function seed(...names: string[]): Promise<void> {
-  for (const name of names) await rowsOf(pair.sourceClient, name).insertMany(rows(500))
-}
+const seed = (...names: string[]) => seedRows(pair.sourceClient, names, { at: new Date() })
 
 /** Writes to these collections of the source until it is stopped. */
 function writing(...names: string[]): { stop: () => Promise<void> } {
@@ -59,21 +45,18 @@ function writing(...names: string[]): { stop: () => Promise<void> } {
   }
 }
 
-const canCommit = (running: Tandem) =>
-  running.waitFor((progress) => progress.canCommit, { timeoutSeconds: 120, what: 'canCommit' })
+const canCommit = (tandem: Tandem) => readyToCommit(tandem, 120)
 
 async function expectEqual(selects: Selects): Promise<void> {
   const { differences } = await compareBoth(pair.source.uri, pair.destination.uri, { selects })
   expect(differences).toEqual([])
 }
 
-async function commit(running: Tandem): Promise<void> {
-  await canCommit(running)
-  expect(await running.post('commit')).toMatchObject({ status: 200 })
-  await running.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
+async function commit(tandem: Tandem): Promise<void> {
+  await canCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await committed(tandem)
 }
-
-const accepted = { status: 200, body: { success: true } }
 
 test('README: what is included is converged, what is excluded stays with its options, and a writer runs meanwhile', async () => {
   await seed('kept', 'left', 'included', 'outside')
@@ -89,7 +72,7 @@ test('README: what is included is converged, what is excluded stays with its opt
   await destination.createCollection('view', { viewOn: 'outside', pipeline: [] })
   await rowsOf(pair.destinationClient, 'outside').insertOne({ _id: 'mine' })
   const before = await fingerprints(pair.destination.uri, selecting('outside'))
-  tandem = await pair.startInstance()
+  await using tandem = await pair.startInstance()
   await startSync(tandem, named('kept', 'left', 'left view'))
   await canCommit(tandem)
 
@@ -118,11 +101,13 @@ test('README: what is included is converged, what is excluded stays with its opt
 test('dropExcluded drops what is newly excluded; what is included again is converged; without a filter everything is synced', async () => {
   await seed('kept', 'left', 'other')
   await pair.sourceClient.db('app').createCollection('left view', { viewOn: 'left', pipeline: [] })
-  await rowsOf(pair.sourceClient, 'things', 'away').insertMany(rows(20))
+  await rowsOf(pair.sourceClient, 'things', 'away').insertMany(
+    Array.from({ length: 20 }, (_, _id) => ({ _id, n: 0, at: new Date() })),
+  )
   await rowsOf(pair.destinationClient, 'mine', 'elsewhere').insertOne({ _id: 1 })
   const elsewhere: Selects = (database) => database === 'elsewhere'
   const before = await fingerprints(pair.destination.uri, elsewhere)
-  tandem = await pair.startInstance()
+  await using tandem = await pair.startInstance()
   await startSync(tandem, { includeNamespaces: [{ database: 'app' }] })
   await canCommit(tandem)
   const writer = writing('kept', 'left', 'other')
@@ -151,11 +136,11 @@ test('dropExcluded drops what is newly excluded; what is included again is conve
 
 test('while PAUSED: the last of several filters applies after the resume, and a start is compared with it', async () => {
   await seed('kept', 'left', 'old name', 'draft', 'round', 'gone')
-  tandem = await pair.startInstance()
+  await using predecessor = await pair.startInstance()
   const begun = named('kept', 'left', 'old name', 'round', 'gone')
-  await startSync(tandem, { ...begun, verification: { enabled: false } })
-  await canCommit(tandem)
-  expect(await tandem.post('pause')).toEqual(accepted)
+  await startSync(predecessor, { ...begun, verification: { enabled: false } })
+  await canCommit(predecessor)
+  expect(await predecessor.post('pause')).toEqual(accepted)
   // Renames while nobody follows: out of the old selection into the new one, into the new one, out of both and back, and
   // out of both.
   const source = pair.sourceClient.db('app')
@@ -168,13 +153,13 @@ test('while PAUSED: the last of several filters applies after the resume, and a 
   await source.renameCollection('gone', 'elsewhere')
   await rowsOf(pair.sourceClient, 'left').deleteMany({ _id: { $lt: 100 } })
   const wanted = named('kept', 'new name', 'final', 'round', 'gone')
-  expect(await tandem.post('filter', named('kept', 'left'))).toEqual(accepted)
-  expect(await tandem.post('filter', wanted)).toEqual(accepted)
-  expect(await tandem.progress()).toMatchObject({ state: 'PAUSED' })
+  expect(await predecessor.post('filter', named('kept', 'left'))).toEqual(accepted)
+  expect(await predecessor.post('filter', wanted)).toEqual(accepted)
+  expect(await predecessor.progress()).toMatchObject({ state: 'PAUSED' })
   await rowsOf(pair.sourceClient, 'final').deleteOne({ _id: 2 })
 
-  await tandem.kill9()
-  tandem = await pair.startInstance()
+  await predecessor.kill9()
+  await using tandem = await pair.startInstance()
   expect(await tandem.progress()).toMatchObject({ state: 'PAUSED' })
   const begin = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
   expect(await tandem.post('start', { ...begin, ...wanted })).toEqual(accepted)
@@ -205,7 +190,7 @@ test('while PAUSED: the source gives a name that an earlier filter has left on t
     (await pair.destinationClient.db('app').listCollections({}, { nameOnly: true }).toArray()).filter(
       (one) => one.name === name,
     ).length
-  tandem = await pair.startInstance()
+  await using tandem = await pair.startInstance()
   await startSync(tandem, named('kept', 'first', 'second', 'one', 'two'))
   await canCommit(tandem)
   const left = selecting('first')
@@ -233,7 +218,7 @@ test('while PAUSED: the source gives a name that an earlier filter has left on t
 
 test('a sync that has FAILED because of what it selects continues with a filter that excludes it', async () => {
   await seed('kept')
-  tandem = await pair.startInstance()
+  await using tandem = await pair.startInstance()
   await startSync(tandem, { includeNamespaces: [{ database: 'app' }] })
   await canCommit(tandem)
   await pair.sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } })
@@ -251,7 +236,7 @@ test('a sync that has FAILED because of what it selects continues with a filter 
 test('a filter that start would refuse is refused by its field, and nothing changes', async () => {
   await seed('kept')
   await pair.sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } })
-  tandem = await pair.startInstance()
+  await using tandem = await pair.startInstance()
   expect(await tandem.post('filter', named('kept'))).toMatchObject({ status: 409, body: { error: 'WrongState' } })
   await startSync(tandem, named('kept'))
   await canCommit(tandem)
@@ -275,7 +260,7 @@ test('a filter that start would refuse is refused by its field, and nothing chan
 
 test('two instances under a writer: all/filter is stored once, and both follow the new filter', async () => {
   await seed('kept', 'left', 'included')
-  several = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  await using several = await pair.startInstances('a', 'b')
   for (const one of several.members.values()) {
     await startSync(one, { ...named('kept', 'left'), enableUserWriteBlocking: 'none' })
   }

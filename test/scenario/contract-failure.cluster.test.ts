@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vites
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from '../support/compare.ts'
 import { convergencesOf } from '../support/lost-history.ts'
+import { emptyBoth } from '../support/paired-sets.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
@@ -38,14 +39,7 @@ afterAll(async () => {
 
 beforeEach(async () => {
   for (const set of [source, destination]) for (const proxy of set.proxies) await proxy.heal()
-  for (const client of [sourceClient, destinationClient]) {
-    await client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-    await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-    for (const { name } of databases) {
-      if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-    }
-  }
+  await emptyBoth({ sourceClient, destinationClient })
 })
 
 const patience = { timeout: 30_000, interval: 20 }

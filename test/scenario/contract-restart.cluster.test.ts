@@ -2,8 +2,9 @@ import { type Document, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from '../support/compare.ts'
+import { borrowReplicaSet } from '../support/kept-sets.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import type { ReplicaSet } from '../support/replica-set.ts'
 import { slowness } from '../support/slowness.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
@@ -238,7 +239,7 @@ it('README: clusters are bound by identity, so other names for the same hosts ar
 })
 
 it('README: a restart with other clusters under the same names is refused', async () => {
-  await using other = await startReplicaSet()
+  await using other = await borrowReplicaSet()
   const predecessor = await startedSync()
   await predecessor.stop()
   await things(pair.sourceClient).insertOne({ _id: 'away' })

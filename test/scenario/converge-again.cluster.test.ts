@@ -1,8 +1,8 @@
-import { afterEach, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type Any, changeEachKind, seedEachKind } from '../support/changes-of-each-kind.ts'
 import { commitEqual } from '../support/commit-equal.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
+import { expectAccepted } from '../support/instances.ts'
 import { convergencesOf, failedForOplog, loseHistory, smallOplog } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
@@ -10,14 +10,6 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 /** A sync whose position is in no oplog any more is resumed: it converges, and both clusters are equal afterwards. */
 
 const pair = pairedSets({ source: smallOplog(6) })
-let tandem: Tandem | null = null
-let several: Instances | null = null
-
-afterEach(async () => {
-  await tandem?.stop()
-  await several?.stop()
-  tandem = several = null
-})
 
 async function pausedThenLost(running: Tandem): Promise<void> {
   await running.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
@@ -30,7 +22,7 @@ test.each([true, false])(
   'README: a resume from PAUSED after the oplog was lost converges whatever has changed meanwhile (verification: %s)',
   async (enabled) => {
     await seedEachKind(pair.sourceClient)
-    tandem = await pair.startInstance()
+    await using tandem = await pair.startInstance()
     await startSync(tandem, { verification: { enabled } })
     await pausedThenLost(tandem)
     const destination = pair.destinationClient.db('app')
@@ -47,7 +39,7 @@ test.each([true, false])(
 
 test('a resume is refused while a commit is under way that cannot read the oplog; abort, then resume converges', async () => {
   await seedEachKind(pair.sourceClient)
-  tandem = await pair.startInstance()
+  await using tandem = await pair.startInstance()
   await startSync(tandem, { verification: { enabled: false } })
   await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
   const admin = pair.sourceClient.db('admin')
@@ -80,7 +72,7 @@ test('a resume is refused while a commit is under way that cannot read the oplog
 
 test('README: of two instances that are resumed after the oplog was lost, one requests the convergence', async () => {
   await seedEachKind(pair.sourceClient)
-  several = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+  await using several = await pair.startInstances('a', 'b')
   for (const one of several.members.values()) await startSync(one, {})
   await several.allReach(({ canCommit }) => canCommit, 'canCommit')
   expectAccepted(await several.post('pause'))

@@ -1,6 +1,7 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
-import { empty, expectIdle, expectRefusal, footprint } from '../support/refusals.ts'
+import { emptyCluster } from '../support/empty-cluster.ts'
+import { expectIdle, expectRefusal, footprint } from '../support/refusals.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
@@ -29,7 +30,7 @@ describe('users', () => {
   })
 
   beforeEach(async () => {
-    await Promise.all([empty(sourceClient), empty(destinationClient)])
+    await Promise.all([emptyCluster(sourceClient), emptyCluster(destinationClient)])
     await sourceClient.db('app').collection('things').insertOne({ a: 1 })
   })
 

@@ -3,11 +3,13 @@ import os from 'node:os'
 import path from 'node:path'
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { emptyCluster } from '../support/empty-cluster.ts'
 import { claimPorts } from '../support/free-ports.ts'
 import { guardPath, removeGuardedPath } from '../support/guarded-process.ts'
+import { borrowReplicaSet } from '../support/kept-sets.ts'
 import { resolveMongod } from '../support/mongo-binaries.ts'
 import { startMongod } from '../support/mongod-process.ts'
-import { empty, expectIdle, expectRefusal, footprint } from '../support/refusals.ts'
+import { expectIdle, expectRefusal, footprint } from '../support/refusals.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { type CommandAnswer, startTandem } from '../support/tandem-process.ts'
 
@@ -25,7 +27,7 @@ describe('start', () => {
   let destinationClient: MongoClient
 
   beforeAll(async () => {
-    ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet({ proxied: true })])
+    ;[source, destination] = await Promise.all([borrowReplicaSet(), startReplicaSet({ proxied: true })])
     sourceClient = new MongoClient(source.uri)
     destinationClient = new MongoClient(destination.uris[0] as string)
   })
@@ -37,7 +39,7 @@ describe('start', () => {
 
   beforeEach(async () => {
     await destination.proxies[0]?.heal()
-    await Promise.all([empty(sourceClient), empty(destinationClient)])
+    await Promise.all([emptyCluster(sourceClient), emptyCluster(destinationClient)])
     await sourceClient.db('app').collection('things').insertOne({ a: 1 })
   })
 

@@ -1,8 +1,8 @@
-import type { Document, MongoClient } from 'mongodb'
+import { Binary, BSON, type CollectionInfo, type Document, type MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
 import { commitEqual } from '../support/commit-equal.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { holdCopy } from '../support/fail-point.ts'
+import { holdCopy, holdTandem } from '../support/fail-point.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
@@ -30,6 +30,19 @@ async function failedCommit(tandem: Tandem): Promise<void> {
   expect(await tandem.post('commit')).toEqual(accepted)
   const { failure } = await failed(tandem)
   expect(failure?.error).toBe('VerificationFailed')
+}
+
+/** Stores a recheck of a document that is equal. A verdict may leave many of them. */
+async function leaveRecheck(name: string): Promise<void> {
+  const [listed] = await pair.sourceClient.db('app').listCollections<CollectionInfo>({ name }).toArray()
+  const uuid = listed?.info?.uuid as Binary
+  const idElement = BSON.serialize({ _id: 1 }).subarray(4, -1)
+  const stored = pair.destinationClient.db('tandem_internal')
+  const recheck = {
+    ...(await stored.collection('rechecks').findOne()),
+    _id: new Binary(Buffer.concat([uuid.buffer, idElement])),
+  }
+  await stored.command({ insert: 'rechecks', documents: [recheck], mayBypassWriteBlocking: true })
 }
 
 const canCommit = (tandem: Tandem) =>
@@ -88,6 +101,7 @@ test('with more differences than a repair reconciles one by one, it converges th
   await destination.command({ delete: 'things', deletes: [{ q: { _id: { $lt: 3 } }, limit: 0 }], ...bypass })
   await destination.command({ insert: 'others', documents: [{ _id: 'extra', n: 'extra' }], ...bypass })
   await failedCommit(tandem)
+  await leaveRecheck('equal')
 
   expect(await tandem.post('repair')).toEqual({
     status: 200,
@@ -106,10 +120,98 @@ test('abort and resync are the same as such a repair', async () => {
   await canCommit(tandem)
   await rowsOf(pair.destinationClient, 'things').drop()
   await failedCommit(tandem)
+  // The commit would fail again.
+  const refused = await tandem.post('resume')
+  expect(refused).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+  expect(refused.body.errorDescription).toMatch(/dropped on the destination: app\.things\. Send repair/)
   expect(await tandem.post('abort')).toEqual(accepted)
   await canCommit(tandem)
   const body = { namespaces: [{ database: 'app', collection: 'things' }] }
   expect(await tandem.post('resync', body)).toEqual(accepted)
+  await commitEqual(tandem, pair)
+})
+
+test('while a collection converges instead, a repair makes the definitions of the others in its database equal', async () => {
+  await seed('things', 'others')
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, unblocked)
+  await canCommit(tandem)
+  await rowsOf(pair.destinationClient, 'things').drop()
+  const others = rowsOf(pair.destinationClient, 'others')
+  await others.dropIndex('n_1')
+  await others.createIndex({ foreign: 1 })
+  await failedCommit(tandem)
+  expect((await tandem.post('repair')).body).toMatchObject({ success: true, convergingCollections: 1 })
+  expect((await others.indexes()).map(({ name }) => name)).toEqual(['_id_', 'n_1'])
+  await commitEqual(tandem, pair)
+})
+
+const conflict = {
+  error: 'DestinationConflict',
+  errorDescription: expect.stringContaining('app.things was dropped on the destination by somebody else'),
+}
+
+test('a change of a collection that somebody has dropped on the destination fails the sync, and resume converges it', async () => {
+  await seed('things', 'others')
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await canCommit(tandem)
+  await rowsOf(pair.destinationClient, 'things').drop()
+  await rowsOf(pair.sourceClient, 'things').updateMany({ _id: { $lt: 100 } }, { $set: { changed: true } })
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await commitEqual(tandem, pair)
+  expect(await convergencesOf(pair.destinationClient)).toBe(1)
+})
+
+test('a collection that somebody drops on the destination while it is copied fails the sync, and resume converges it', async () => {
+  await seed('things', 'others')
+  await using tandem = await pair.startInstance()
+  await using held = await holdCopy(pair.destinationClient, 'app.things')
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await held.reached()
+  await rowsOf(pair.destinationClient, 'things').drop()
+  await held.release()
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await commitEqual(tandem, pair)
+})
+
+test('a commit without verification fails when somebody has dropped a collection on the destination', async () => {
+  await seed('things', 'others')
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await canCommit(tandem)
+  await rowsOf(pair.destinationClient, 'things').drop()
+  expect(await tandem.post('commit')).toEqual(accepted)
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+  expect(await tandem.post('abort')).toEqual(accepted)
+  await canCommit(tandem)
+  const body = { namespaces: [{ database: 'app', collection: 'things' }] }
+  expect(await tandem.post('resync', body)).toEqual(accepted)
+  await commitEqual(tandem, pair)
+})
+
+test('a commit that fails because of a dropped collection is not resumed but aborted, and then resume converges the collection', async () => {
+  await seed('things')
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await canCommit(tandem)
+  await using held = await holdTandem(pair.destinationClient, 'update', 'app.things')
+  await rowsOf(pair.sourceClient, 'things').updateMany({ _id: { $lt: 100 } }, { $set: { changed: true } })
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await tandem.waitFor(({ state }) => state === 'COMMITTING', { timeoutSeconds: 30, what: 'COMMITTING' })
+  await rowsOf(pair.destinationClient, 'things').drop()
+  await held.release()
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+
+  const refused = await tandem.post('resume')
+  expect(refused).toMatchObject({ status: 409, body: { error: 'WrongState' } })
+  expect(refused.body.errorDescription).toMatch(/dropped on the destination: app\.things\. Send abort/)
+  expect(await tandem.post('abort')).toEqual(accepted)
+  await tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 30, what: 'RUNNING' })
+  expect((await failed(tandem)).failure).toMatchObject(conflict)
+  expect(await tandem.post('resume')).toEqual(accepted)
   await commitEqual(tandem, pair)
 })
 

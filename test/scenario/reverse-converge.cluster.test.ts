@@ -1,19 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterEach, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type Any, changeEachKind, seedEachKind } from '../support/changes-of-each-kind.ts'
-import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
+import { expectAccepted, startInstances } from '../support/instances.ts'
 import { convergencesOf, loseHistory, smallOplog } from '../support/lost-history.ts'
 import { canCommit, commit, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 
 /** The oplog of the new source no longer reaches back to the commit: a reversal converges all collections. */
 
 const pair = new ReversiblePair(smallOplog(6))
-let several: Instances | null = null
-
-afterEach(async () => {
-  await several?.stop()
-  several = null
-})
 
 test.each([true, false])(
   'facts 2.5: a reversal for which the oplog of the new source does not reach back converges whatever has changed (verification: %s)',
@@ -65,8 +59,7 @@ test('a reversal of a sync whose commit stored no position for it converges all 
 
 test('facts 2.5: of two instances that reverse, one converges what the oplog no longer contains, and both go on', async () => {
   await seedEachKind(pair.leftClient)
-  const all = await startInstances(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
-  several = all
+  await using all = await startInstances(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
   const members = [...all.members.values()]
   expectAccepted(await all.post('start', { source: 'cluster0', destination: 'cluster1', ...reversible }))
   await Promise.all(members.map(canCommit))

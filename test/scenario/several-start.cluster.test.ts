@@ -161,32 +161,3 @@ it('2.5: instances join while others copy and while they apply changes; one that
   }
   expect((await member('idle').progress()).state).toBe('IDLE')
 })
-
-it('README: the successor of a coordinator that crashes while it creates collections knows which ones it created', async () => {
-  const db = pair.sourceClient.db('app')
-  for (const name of ['first', 'second']) await db.collection(name).insertOne({ name })
-  const admin = pair.destinationClient.db('admin')
-  const failing = (data: object) =>
-    admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data: { errorCode: 91, ...data } })
-  await failing({ failCommands: ['setUserWriteBlockMode'] })
-  const started = await begin('a', 'b')
-  expect(await member('a').post('start', body)).toEqual(accepted)
-  expect(await member('b').post('start', body)).toEqual(accepted)
-  await started.allReach(({ state, coordinatorID }) => state === 'RUNNING' && coordinatorID === 'a', 'coordinated by a')
-
-  await failing({ failCommands: ['create'], namespace: 'app.second' })
-  const names = async () => {
-    const listed = await pair.destinationClient.db('app').listCollections({}, { nameOnly: true }).toArray()
-    return listed.map(({ name }) => name).sort()
-  }
-  await vi.waitFor(async () => expect(await names()).toContain('first'), patience)
-  await member('a').kill9()
-  await db.renameCollection('first', 'renamed')
-  await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
-
-  const b = member('b')
-  await b.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-  expect(await b.post('commit')).toEqual(accepted)
-  await b.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'committed' })
-  expect(await names()).toEqual(['renamed', 'second'])
-})

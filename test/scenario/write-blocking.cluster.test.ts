@@ -1,7 +1,9 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { compareClusters } from '../support/compare.ts'
-import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
+import { emptyCluster } from '../support/empty-cluster.ts'
+import { borrowReplicaSet } from '../support/kept-sets.ts'
+import type { ReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /**
@@ -30,7 +32,7 @@ interface Row extends Document {
 const things = (client: MongoClient) => client.db('app').collection<Row>('things')
 
 async function startSide(database: string, auth: boolean): Promise<Side> {
-  const set = await startReplicaSet({ auth })
+  const set = await borrowReplicaSet(auth ? { auth } : {})
   const uri = await set.createUser('application', 'secret', ['readWriteAnyDatabase'])
   return { set, database, administrator: new MongoClient(set.uri), user: new MongoClient(auth ? uri : set.uri) }
 }
@@ -42,11 +44,7 @@ async function stopSide(side: Side | undefined): Promise<void> {
 
 async function emptySide({ administrator }: Side): Promise<void> {
   await administrator.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
-  await administrator.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-  const { databases } = await administrator.db('admin').admin().listDatabases({ nameOnly: true })
-  for (const { name } of databases) {
-    if (!['admin', 'local', 'config'].includes(name)) await administrator.db(name).dropDatabase()
-  }
+  await emptyCluster(administrator)
 }
 
 /** A write that only write blocking refuses and that no comparison counts. */

@@ -1,33 +1,112 @@
-import { describe, expect, test } from 'vitest'
-import { commit, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
+import { expect, test } from 'vitest'
+import { compareClusters, type Selects } from '../support/compare.ts'
+import { fingerprints } from '../support/fingerprints.ts'
+import { seedData } from '../support/seed-data.ts'
+import { canCommit, commit, rows, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
+import { createWorkload } from '../support/workload.ts'
 
-describe('a sync from two shards to two', () => {
-  const pair = new ShardedPair({}, {})
+/** Syncs from a cluster of two shards to another one. */
 
-  test('copies collections with every kind of shard key, with their keys, to every shard', async () => {
-    const { source, sourceClient: client } = pair
-    await client.db('admin').command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
-    const ranged = await shardedCollection(source, client, 'ranged', { k: 1 }, [100])
-    const byId = await shardedCollection(source, client, 'byId', { _id: 1 }, [500])
-    const hashed = await shardedCollection(source, client, 'hashed', { _id: 'hashed' })
-    const dotted = await shardedCollection(source, client, 'dotted', { 'a.b': 1, c: 'hashed' })
-    const plain = rows(client, 'plain')
-    for (const collection of [ranged, byId, hashed, dotted, plain]) {
-      await collection.insertMany(
-        Array.from({ length: 1_000 }, (_, i) => ({ _id: i, k: i % 200, a: i % 3 ? { b: i % 50 } : {}, c: i })),
-      )
-    }
-    const tandem = await pair.startSync()
-    await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready' })
-    for (const collection of [ranged, byId, hashed, dotted, plain]) {
-      await collection.insertOne({ _id: 5_000, k: 7, a: { b: 1 }, c: 1 })
-      await collection.deleteOne({ _id: 3, k: 3 })
-      await collection.updateOne({ _id: 10, k: 10 }, { $set: { x: 1 } })
-    }
-    await commit(tandem)
-    await pair.expectEqual()
-    for (const shard of pair.destination.shards) {
-      expect(shard.uri).toBeTruthy()
-    }
+const pair = new ShardedPair({}, {})
+const seed = process.env['TANDEM_SEED'] ?? 'general'
+const selects: Selects = (database, name) => database === 'app' && ['one', 'plain'].includes(name)
+
+async function balancerOf(client: typeof pair.sourceClient): Promise<string> {
+  return (await client.db('admin').command({ balancerStatus: 1 }))['mode']
+}
+
+test('copies collections with every kind of shard key, with their keys, to every shard', async () => {
+  const { source, sourceClient: client } = pair
+  await client.db('admin').command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
+  const ranged = await shardedCollection(source, client, 'ranged', { k: 1 }, [100])
+  const byId = await shardedCollection(source, client, 'byId', { _id: 1 }, [500])
+  const hashed = await shardedCollection(source, client, 'hashed', { _id: 'hashed' })
+  const dotted = await shardedCollection(source, client, 'dotted', { 'a.b': 1, c: 'hashed' })
+  const plain = rows(client, 'plain')
+  for (const collection of [ranged, byId, hashed, dotted, plain]) {
+    await collection.insertMany(
+      Array.from({ length: 1_000 }, (_, i) => ({ _id: i, k: i % 200, a: i % 3 ? { b: i % 50 } : {}, c: i })),
+    )
+  }
+  const tandem = await pair.startSync()
+  await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready' })
+  for (const collection of [ranged, byId, hashed, dotted, plain]) {
+    await collection.insertOne({ _id: 5_000, k: 7, a: { b: 1 }, c: 1 })
+    await collection.deleteOne({ _id: 3, k: 3 })
+    await collection.updateOne({ _id: 10, k: 10 }, { $set: { x: 1 } })
+  }
+  await commit(tandem)
+  await pair.expectEqual()
+  for (const shard of pair.destination.shards) {
+    expect(shard.uri).toBeTruthy()
+  }
+})
+
+test('unsharded collections of every kind are synced through mongos, with DDL, as between replica sets', async () => {
+  await seedData(pair.sourceUri, seed, 0.1)
+  const workload = createWorkload({ uri: pair.sourceUri, seed, ddl: true, transactions: false })
+  const tandem = await pair.startTandem()
+  await workload.runSteps(10)
+  expect(await start(tandem)).toEqual({ status: 200, body: { success: true } })
+  await workload.runSteps(60)
+  await canCommit(tandem)
+  await workload.runSteps(40)
+  await commit(tandem)
+  await pair.expectEqual()
+})
+
+test('4.5: between sharded clusters, collections that are left out do not change on the destination', async () => {
+  const { sourceClient, destinationClient } = pair
+  const numbered = (from: number) => Array.from({ length: 40 }, (_, at) => ({ _id: from + at, k: at }))
+  for (const name of ['one', 'left']) {
+    const collection = await shardedCollection(pair.source, sourceClient, name, { k: 1 }, [20])
+    await collection.insertMany(numbered(0))
+  }
+  await rows(sourceClient, 'plain').insertMany(numbered(0))
+  // The destination already has the database, and in it a collection with a name that is left out.
+  await shardedCollection(pair.destination, destinationClient, 'left', { other: 1 })
+  await rows(destinationClient, 'left').insertOne({ _id: 1, other: 2 })
+  const before = await fingerprints(pair.destination.uri, () => true)
+
+  const includeNamespaces = [{ databaseRegex: { pattern: '^AP', options: 'i' } }]
+  const excludeNamespaces = [{ database: 'app', collectionsRegex: { pattern: '^l' } }, { database: 'other' }]
+  const tandem = await pair.startSync({ includeNamespaces, excludeNamespaces })
+  for (const name of ['one', 'left', 'plain']) await rows(sourceClient, name).insertMany(numbered(100))
+  await rows(sourceClient, 'one').deleteMany({ k: { $lt: 5 } })
+  await rows(sourceClient, 'left').createIndex({ k: 1, u: 1 })
+  await sourceClient.db('other').collection('things').insertOne({})
+  await commit(tandem)
+
+  const { differences, documents } = await compareClusters(pair.sourceUri, pair.destination.uri, {
+    selects,
+    shardKeys: { 'app.one': '{"k":1}', 'app.left': '{"other":1}' },
   })
+  expect(differences).toEqual([])
+  expect(documents).toBe(150)
+  expect(await fingerprints(pair.destination.uri, (...of) => !selects(...of))).toEqual(before)
+})
+
+test('a committed sync between sharded clusters is reversed, and each balancer returns to its former mode', async () => {
+  const { source, sourceClient, destinationClient } = pair
+  for (const client of [sourceClient, destinationClient]) await client.db('admin').command({ balancerStart: 1 })
+  const things = await shardedCollection(source, sourceClient, 'things', { k: 1 }, [20])
+  await things.createIndex({ k: 1, u: 1 }, { unique: true })
+  await things.insertMany(Array.from({ length: 200 }, (_, i) => ({ _id: i, k: i % 40, u: i })))
+  const tandem = await pair.startSync({ reversible: true, enableUserWriteBlocking: 'sourceAndDestination' })
+  await canCommit(tandem)
+  expect(await balancerOf(destinationClient)).toBe('off')
+  await commit(tandem)
+  await pair.expectEqual()
+  expect(await balancerOf(destinationClient)).toBe('full')
+
+  const there = rows(destinationClient, 'things')
+  await there.insertOne({ _id: 'written after', k: 33, u: 1 })
+  await there.deleteMany({ _id: { $in: [1, 2, 3] } })
+  await destinationClient.db('app').collection('new').insertOne({ x: 1 })
+  expect(await tandem.post('reverse')).toEqual({ status: 200, body: { success: true } })
+  await canCommit(tandem)
+  await there.insertOne({ _id: 'written later', k: 3, u: 2 })
+  await commit(tandem)
+  await pair.expectEqual()
+  expect(await balancerOf(sourceClient)).toBe('full')
 })

@@ -2,8 +2,9 @@ import { type Collection, type Db, Double, Int32, Long, MongoClient } from 'mong
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { insertRaw, nastyDocument, rawDocument } from './bson-values.ts'
 import { compareClusters } from './compare.ts'
+import { borrowReplicaSet } from './kept-sets.ts'
 import { Random } from './random.ts'
-import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
+import type { ReplicaSet } from './replica-set.ts'
 
 const onlyId = (value: unknown) => rawDocument([['_id', value]])
 
@@ -135,7 +136,7 @@ describe('compareClusters', () => {
   let clients: MongoClient[]
 
   beforeAll(async () => {
-    ;[source, destination] = await Promise.all([startReplicaSet(), startReplicaSet()])
+    ;[source, destination] = await Promise.all([borrowReplicaSet(), borrowReplicaSet()])
     clients = [new MongoClient(source.uri), new MongoClient(destination.uri)]
   })
 

@@ -11,8 +11,8 @@ import { writesBlocked } from './write-block-mode.ts'
 export const accepted = { status: 200, body: { success: true } }
 export const wrongState = { status: 409, body: { error: 'WrongState' } }
 
-export const readyToCommit = (tandem: Tandem): Promise<Progress> =>
-  tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
+export const readyToCommit = (tandem: Tandem, timeoutSeconds = 60): Promise<Progress> =>
+  tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds, what: 'ready to commit' })
 
 export const committed = (tandem: Tandem): Promise<Progress> =>
   tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })

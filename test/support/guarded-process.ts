@@ -77,6 +77,10 @@ export interface GuardedProcess {
   kill(signal?: NodeJS.Signals): Promise<void>
 }
 
+const running = new Set<GuardedProcess>()
+
+export const runningProcesses = (): GuardedProcess[] => [...running]
+
 export function spawnGuarded(
   command: string,
   args: string[],
@@ -95,25 +99,26 @@ export function spawnGuarded(
   stdin.on('error', () => {}) // The child may be killed before it reads "go". `ended` reports that.
   stdin.end('go\n')
 
-  let running = true
   const ended = new Promise<number | null>((resolve) => {
     child.once('close', (code) => {
-      running = false
+      running.delete(spawned)
       sendToReaper(`gone pid ${pid}`)
       removeRecord()
       resolve(code)
     })
   })
-  return {
+  const spawned: GuardedProcess = {
     pid,
     child,
     ended,
-    isRunning: () => running,
+    isRunning: () => running.has(spawned),
     kill: async (signal = 'SIGKILL') => {
-      if (running) child.kill(signal)
+      if (running.has(spawned)) child.kill(signal)
       await ended
     },
   }
+  running.add(spawned)
+  return spawned
 }
 
 function recordForRun(pid: number, commandLine: string[]): () => void {

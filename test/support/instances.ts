@@ -2,7 +2,7 @@ import type { InstancesReport } from '../../src/domain/instances.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { type CommandAnswer, startTandem, type Tandem, type TandemOptions } from './tandem-process.ts'
 
-export interface Instances {
+export interface Instances extends AsyncDisposable {
   /** The running instances by mongosyncID. */
   members: Map<string, Tandem>
   /** @param overrides options for this instance only, such as connection strings through a proxy */
@@ -60,6 +60,7 @@ export async function startInstances(ids: string[], options: Omit<TandemOptions,
       await Promise.all([...members.values()].map((tandem) => tandem.stop()))
       members.clear()
     },
+    [Symbol.asyncDispose]: () => running.stop(),
   }
   try {
     await Promise.all(ids.map((id) => start(id)))

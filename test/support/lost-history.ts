@@ -14,11 +14,23 @@ const megabyte = 'x'.repeat(1_000_000)
 /** Writes until the source's oplog no longer reaches back to the time of the call. */
 export async function loseHistory(source: MongoClient): Promise<void> {
   const lost = await edgeOfOplog(source, -1)
+  await writeUntil(source, async () => expect((await edgeOfOplog(source, 1)).greaterThan(lost)).toBe(true))
+}
+
+/** Writes until the source's oplog has its configured size. */
+export async function fillOplog(source: MongoClient): Promise<void> {
+  await writeUntil(source, async () => {
+    const { size, maxSize } = await source.db('local').command({ collStats: 'oplog.rs' })
+    expect(size).toBeGreaterThanOrEqual(maxSize)
+  })
+}
+
+async function writeUntil(source: MongoClient, holds: () => Promise<void>): Promise<void> {
   const filler = source.db('filler').collection('filler')
   await vi.waitFor(
     async () => {
       await filler.insertMany(Array.from({ length: 4 }, () => ({ text: megabyte })))
-      expect((await edgeOfOplog(source, 1)).greaterThan(lost)).toBe(true)
+      await holds()
     },
     { timeout: 60_000, interval: 20 },
   )

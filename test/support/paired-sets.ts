@@ -1,7 +1,9 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, vi } from 'vitest'
 import { emptyCluster } from './empty-cluster.ts'
-import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
+import { type Instances, startInstances } from './instances.ts'
+import { borrowReplicaSet } from './kept-sets.ts'
+import type { ReplicaSet, ReplicaSetOptions } from './replica-set.ts'
 import { startTandem, type Tandem, type TandemOptions } from './tandem-process.ts'
 
 export interface PairedSets {
@@ -11,6 +13,8 @@ export interface PairedSets {
   destinationClient: MongoClient
   /** Starts an instance for the two clusters and waits until it is connected. */
   startInstance(options?: Pick<TandemOptions, 'id' | 'env' | 'faults'>): Promise<Tandem>
+  /** Starts several instances of one sync of the two clusters. */
+  startInstances(...ids: string[]): Promise<Instances>
 }
 
 const connectPolling = { timeout: 30_000, interval: 20 }
@@ -26,12 +30,13 @@ export function pairedSets(options: { source?: ReplicaSetOptions; destination?: 
       await vi.waitFor(() => tandem.progress(), connectPolling)
       return tandem
     },
+    startInstances: (...ids) => startInstances(ids, { cluster0: pair.source.uri, cluster1: pair.destination.uri }),
   } as PairedSets
 
   beforeAll(async () => {
     const [source, destination] = await Promise.all([
-      startReplicaSet(options.source),
-      startReplicaSet(options.destination),
+      borrowReplicaSet(options.source),
+      borrowReplicaSet(options.destination),
     ])
     Object.assign(pair, {
       source,

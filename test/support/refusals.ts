@@ -35,11 +35,3 @@ export async function expectIdle(tandem: Tandem): Promise<void> {
   expect({ state, canCommit }).toEqual({ state: 'IDLE', canCommit: false })
   expect(Object.values(others).filter((value) => value !== null)).toEqual([])
 }
-
-export async function empty(client: MongoClient): Promise<void> {
-  await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-  for (const { name } of databases) {
-    if (!['admin', 'local', 'config'].includes(name)) await client.db(name).dropDatabase()
-  }
-}

@@ -2,8 +2,9 @@ import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareClusters } from './compare.ts'
+import { borrowReplicaSet } from './kept-sets.ts'
 import { emptyBoth } from './paired-sets.ts'
-import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
+import type { ReplicaSet, ReplicaSetOptions } from './replica-set.ts'
 import { type Faults, startSync, startTandem, type Tandem } from './tandem-process.ts'
 
 export interface Row extends Document {
@@ -24,7 +25,7 @@ export class ReversiblePair {
   /** Registers hooks, so it must run where vitest allows that. */
   constructor(options: ReplicaSetOptions) {
     beforeAll(async () => {
-      ;[this.left, this.right] = await Promise.all([startReplicaSet(options), startReplicaSet(options)])
+      ;[this.left, this.right] = await Promise.all([borrowReplicaSet(options), borrowReplicaSet(options)])
       this.leftClient = new MongoClient(this.left.uri)
       this.rightClient = new MongoClient(this.right.uri)
     })

@@ -3,7 +3,8 @@ import { afterAll, beforeAll, beforeEach, expect } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { compareBoth } from './compare-both.ts'
 import { emptyCluster } from './empty-cluster.ts'
-import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
+import { borrowReplicaSet } from './kept-sets.ts'
+import type { ReplicaSet } from './replica-set.ts'
 import { type ShardedCluster, type ShardedClusterOptions, startShardedCluster } from './sharded-cluster.ts'
 import { type CommandAnswer, startTandem, type Tandem } from './tandem-process.ts'
 
@@ -32,7 +33,7 @@ export class ShardedPair {
     beforeAll(async () => {
       const [from, to] = await Promise.all([
         typeof source === 'string'
-          ? startReplicaSet(source === 'replicaSet' ? {} : { version: '5.0' })
+          ? borrowReplicaSet(source === 'replicaSet' ? {} : { version: '5.0' })
           : startShardedCluster(source),
         startShardedCluster(destination),
       ])

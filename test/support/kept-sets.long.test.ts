@@ -1,0 +1,63 @@
+import { MongoClient } from 'mongodb'
+import { afterEach, expect, it } from 'vitest'
+import { failPoint } from './fail-point.ts'
+import { borrowReplicaSet, keepSets, keptPids, stopSets } from './kept-sets.ts'
+
+/** Replica sets that test files use one after the other. */
+
+keepSets()
+// This file uses the sets one after the other too, and the last one ends with the worker.
+afterEach(keepSets)
+
+const databases = async (client: MongoClient): Promise<string[]> => {
+  const { databases: listed } = await client.db('admin').admin().listDatabases({ nameOnly: true })
+  return listed.map(({ name }) => name)
+}
+
+it('a set that is given back is lent again without data, users, write blocks and fail points', async () => {
+  const first = await borrowReplicaSet()
+  const pid = await first.primaryPid()
+  {
+    await using client = new MongoClient(first.uri)
+    await client.db('app').collection('things').insertOne({})
+    await first.createUser('user', 'secret', ['readAnyDatabase'])
+    await client.db('admin').command({ setUserWriteBlockMode: 1, global: true })
+    await failPoint(client, 'failCommand', { failCommands: ['insert'], errorCode: 91 })
+    await failPoint(client, 'hangDuringBatchInsert', { nss: 'app.things' })
+  }
+  await first.stop()
+  expect(keptPids()).toEqual([pid])
+
+  await using second = await borrowReplicaSet()
+  expect(await second.primaryPid()).toBe(pid)
+  expect(keptPids()).toEqual([])
+  await using client = new MongoClient(second.uri)
+  expect(await databases(client)).not.toContain('app')
+  expect(await client.db('admin').command({ usersInfo: 1 })).toMatchObject({ users: [] })
+  await client.db('app').collection('things').insertOne({})
+})
+
+it.each<[what: string, leave: (client: MongoClient) => Promise<unknown>]>([
+  [
+    'of which a parameter was changed',
+    (client) => client.db('admin').command({ setParameter: 1, ttlMonitorEnabled: false }),
+  ],
+  ['after a failed test', async () => stopSets()],
+])('a set %s is stopped', async (_what, leave) => {
+  const set = await borrowReplicaSet()
+  {
+    await using client = new MongoClient(set.uri)
+    await leave(client)
+  }
+  await set.stop()
+  expect(keptPids()).toEqual([])
+  await expect(MongoClient.connect(set.uri, { serverSelectionTimeoutMS: 500 })).rejects.toThrow()
+})
+
+it('a set that a client is still connected to is stopped', async () => {
+  const set = await borrowReplicaSet()
+  const client = await MongoClient.connect(set.uri)
+  await set.stop()
+  expect(keptPids()).toEqual([])
+  await client.close()
+})
