@@ -23,7 +23,8 @@ export class InstanceProcess {
     const main = fileURLToPath(new URL('../main.js', import.meta.url))
     this.#child = spawn(process.execPath, [main, '--id', id, '--port', '0'], {
       env: { ...process.env, TANDEM_CLUSTER0: clusters.cluster0, TANDEM_CLUSTER1: clusters.cluster1 },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      // The instance ends when this channel closes, also when this process is killed.
+      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     })
     this.#ended = once(this.#child, 'close')
     for (const stream of [this.#child.stdout, this.#child.stderr]) {

@@ -10,7 +10,7 @@ const pollMS = 200
 /** A takeover waits until a lease has expired, which takes 30 seconds at most. The rest is for slow machines. */
 const stepTimeoutMS = 300_000
 const writers = 2
-const writerPauseMS = 5
+const writerPauseMS = 20
 
 export interface RehearsalSetup {
   clusters: Record<'source' | 'destination', RehearsalCluster>

@@ -16,6 +16,8 @@ interface World {
 }
 
 const ids = 5_000
+/** Share of the steps that change a definition. */
+const definitionShare = 0.005
 const names = ['alpha', 'beta', 'gamma.one', 'Delta Ü'] as const
 const idOfStep = ({ random }: World): never => idOf(random, ids) as never
 const inSession = ({ session }: World) => (session ? { session } : {})
@@ -105,13 +107,13 @@ export interface WorkloadOptions {
   client: MongoClient
   databases: readonly string[]
   seed: number
-  /** Seconds between two steps of one writer. */
+  /** Milliseconds between two steps. */
   pauseMS: number
 }
 
 /**
  * Changes documents and definitions at random until it is stopped: inserts, replacements, updates, deletes and
- * transactions, and once in fifty steps a change of a definition. A server error ends a step, not the workload.
+ * transactions, and now and then a change of a definition. A server error ends a step, not the workload.
  * @throws an error that no server reported
  */
 export class Workload {
@@ -129,7 +131,7 @@ export class Workload {
     const world: World = { client, random, database, collection: () => database().collection(random.pick(names)) }
     while (!signal.aborted) {
       const kind = random.fraction()
-      const step = kind < 0.02 ? random.pick(definitionSteps) : kind < 0.1 ? transaction : random.pick(documentSteps)
+      const step = kind < definitionShare ? random.pick(definitionSteps) : kind < 0.1 ? transaction : random.pick(documentSteps)
       try {
         await step(world)
         this.steps.done++

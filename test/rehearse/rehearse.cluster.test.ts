@@ -1,6 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import process from 'node:process'
 import { describe, expect, it, vi } from 'vitest'
 import type { RehearsalReport } from '../../src/rehearse/rehearsal-report.ts'
 import { type GuardedProcess, spawnGuarded } from '../support/guarded-process.ts'
@@ -36,6 +37,15 @@ function rehearse(args: string[], uris: { cluster0?: string; cluster1?: string }
     err += text
   })
   return { process: spawned, out: () => out, err: () => err }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
 }
 
 async function expectNothingLeft(): Promise<void> {
@@ -102,6 +112,16 @@ describe('tandem rehearse', () => {
     expect(await run.process.ended).toBe(1)
     expect(run.out()).toContain('FAILED: interrupted')
     await expectNothingLeft()
+  })
+
+  it('leaves no instance behind when it is killed', async () => {
+    const run = rehearse(['--minutes', '30', '--megabytes', '2'])
+    await vi.waitFor(() => expect(run.err()).toContain('sync started'), { timeout: 120_000, interval: 100 })
+    const { pid } = run.process
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').map(Number)
+    expect(children).toHaveLength(2)
+    await run.process.kill()
+    await vi.waitFor(() => expect(children.filter(isAlive)).toEqual([]), { timeout: 60_000, interval: 100 })
   })
 
   it('refuses to begin beside a stored sync, over databases of its prefix, and with one cluster', async () => {
