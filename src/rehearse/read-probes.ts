@@ -141,7 +141,7 @@ async function collectUntil(sentinel: ObjectId, db: Db, options: Document): Prom
     while (performance.now() < deadline) {
       const event = await stream.tryNext()
       if (event === null) await sleep(10)
-      else if (event.operationType === 'insert' && sentinel.equals(event.documentKey._id as unknown as ObjectId))
+      else if (event.operationType === 'insert' && sentinel.equals(event.fullDocument['_id']))
         return events
       else events.push(event)
     }
