@@ -74,6 +74,17 @@ switch (commandLine.kind) {
     })
     break
   }
+  case 'rehearse': {
+    const { runRehearse } = await import('./rehearse/run-rehearse.ts')
+    const interrupted = new AbortController()
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => interrupted.abort())
+    process.exitCode = await runRehearse(commandLine.options, version, {
+      out: (text) => process.stdout.write(text),
+      err: (text) => process.stderr.write(text),
+      signal: interrupted.signal,
+    })
+    break
+  }
   case 'serve': {
     const { serve } = await import('./serve.ts')
     await serve(commandLine.options, version)

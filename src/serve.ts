@@ -90,6 +90,8 @@ export async function serve(options: ServeCommandOptions, version: string, compo
     process.exit(0)
   }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => void stop())
+  // A parent that opened an IPC channel (`tandem rehearse`) has ended, or wants this instance to end.
+  process.once('disconnect', () => void stop())
   process.on('SIGPIPE', () => {})
 }
 

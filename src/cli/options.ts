@@ -4,6 +4,7 @@ import type { VerifyOptions } from '../comparison/run-verify.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import type { InventoryOptions } from '../inventory/run-inventory.ts'
+import type { RehearseOptions } from '../rehearse/run-rehearse.ts'
 import { addCleanCommand } from './clean-options.ts'
 import { addClientCommands } from './client-commands.ts'
 import type { ClientRequest } from './client-options.ts'
@@ -11,6 +12,7 @@ import { addCompletionCommand } from './completion.ts'
 import { exitCodes } from './exit-codes.ts'
 import { addHealthCommand, type HealthRequest } from './health.ts'
 import { addInventoryCommand } from './inventory-options.ts'
+import { addRehearseCommand } from './rehearse-options.ts'
 import {
   addServeOptions,
   type EffectiveSetting,
@@ -33,6 +35,7 @@ export type CommandLine =
   | { kind: 'inventory'; options: InventoryOptions }
   | { kind: 'clean'; options: CleanOptions }
   | { kind: 'health'; request: HealthRequest }
+  | { kind: 'rehearse'; options: RehearseOptions }
   | { kind: 'wait'; request: WaitRequest }
   | { kind: 'watch'; request: WatchRequest }
   | { kind: 'print'; stream: 'stdout' | 'stderr'; text: string; exitCode: number }
@@ -91,6 +94,7 @@ function buildProgram(version: string, env: Environment, found: (parsed: Command
   addInventoryCommand(program, env, (options) => found({ kind: 'inventory', options }))
   addCleanCommand(program, env, (options) => found({ kind: 'clean', options }))
   addHealthCommand(program, env, (request) => found({ kind: 'health', request }))
+  addRehearseCommand(program, env, (options) => found({ kind: 'rehearse', options }))
   addCompletionCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   addHelpCommand(program, (text) => found({ kind: 'print', stream: 'stdout', text, exitCode: 0 }))
   return program

@@ -1,0 +1,94 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { RehearsalFailure } from './rehearsal-failure.ts'
+
+const startTimeoutMS = 60_000
+const stopTimeoutMS = 20_000
+const linesMax = 20
+
+/** An instance of tandem as its own process. It ends with `stop` or `kill`. */
+export class InstanceProcess {
+  readonly id: string
+  readonly #child: ChildProcess
+  readonly #ended: Promise<unknown>
+  #url: string | null = null
+  readonly #lines: string[] = []
+
+  /** The connection strings are passed in the environment, because an argument list is visible to all users. */
+  constructor(id: string, clusters: Record<'cluster0' | 'cluster1', string>) {
+    this.id = id
+    const main = fileURLToPath(new URL('../main.js', import.meta.url))
+    this.#child = spawn(process.execPath, [main, '--id', id, '--port', '0'], {
+      env: { ...process.env, TANDEM_CLUSTER0: clusters.cluster0, TANDEM_CLUSTER1: clusters.cluster1 },
+      // The instance ends when this channel closes, also when this process is killed.
+      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+    })
+    this.#ended = once(this.#child, 'close')
+    for (const stream of [this.#child.stdout, this.#child.stderr]) {
+      if (stream) createInterface({ input: stream }).on('line', (line) => this.#onLine(line))
+    }
+  }
+
+  get pid(): number | undefined {
+    return this.#child.pid
+  }
+
+  get isRunning(): boolean {
+    return this.#child.exitCode === null && this.#child.signalCode === null
+  }
+
+  /** Resolves when the process answers requests. */
+  async listening(signal: AbortSignal): Promise<void> {
+    const deadline = performance.now() + startTimeoutMS
+    while (this.#url === null) {
+      if (!this.isRunning) throw new RehearsalFailure(`the instance ${this.id} has ended:\n${this.lastLines}`)
+      if (performance.now() > deadline) throw new RehearsalFailure(`the instance ${this.id} does not listen`)
+      await sleep(50, undefined, { signal })
+    }
+  }
+
+  async get<T>(path: string): Promise<T> {
+    const response = await fetch(`${this.#url}/api/v1/${path}`)
+    return (await response.json()) as T
+  }
+
+  /** @throws RehearsalFailure if the command is refused */
+  async post(command: string, body: object = {}): Promise<void> {
+    const headers = { 'content-type': 'application/json' }
+    const request = { method: 'POST', headers, body: JSON.stringify(body) }
+    const response = await fetch(`${this.#url}/api/v1/${command}`, request)
+    const answer = (await response.json()) as { success: boolean; error?: string; errorDescription?: string }
+    if (!answer.success)
+      throw new RehearsalFailure(`${command} was refused: ${answer.error}: ${answer.errorDescription}`)
+  }
+
+  async kill(): Promise<void> {
+    if (this.isRunning) this.#child.kill('SIGKILL')
+    await this.#ended
+  }
+
+  /** Ends the process by SIGTERM, and by SIGKILL if it does not end in time. */
+  async stop(): Promise<void> {
+    if (!this.isRunning) return
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), stopTimeoutMS)
+    this.#child.kill('SIGTERM')
+    await this.#ended
+    clearTimeout(timer)
+  }
+
+  /** The last lines of the instance's log, for a failure. */
+  get lastLines(): string {
+    return this.#lines.join('\n')
+  }
+
+  #onLine(line: string): void {
+    this.#lines.push(line)
+    if (this.#lines.length > linesMax) this.#lines.shift()
+    if (this.#url !== null || !line.includes('"listening"')) return
+    const { message, port } = JSON.parse(line) as { message?: string; port?: number }
+    if (message === 'listening') this.#url = `http://127.0.0.1:${port}`
+  }
+}

@@ -1,0 +1,7 @@
+/** @param percent 0 to 100. Returns NaN for no values. */
+export function percentile(values: readonly number[], percent: number): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  return sorted[Math.round(((sorted.length - 1) * percent) / 100)] ?? Number.NaN
+}
+
+export const median = (values: readonly number[]): number => percentile(values, 50)

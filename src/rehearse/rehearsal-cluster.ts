@@ -1,0 +1,74 @@
+import { type Document, MongoClient } from 'mongodb'
+import { isUserDatabase, metadataDatabase } from '../domain/namespace.ts'
+
+const selectionTimeoutMS = 10_000
+
+export interface ClusterFacts {
+  version: string
+  topology: 'replica set' | 'sharded cluster'
+  /** Number of shards; null for a replica set. */
+  shards: number | null
+  /** Uncompressed bytes of the documents of all user databases. */
+  dataBytes: number
+}
+
+/** One of the two clusters. It is used with the rights that the connection string gives. */
+export class RehearsalCluster {
+  readonly name: 'cluster0' | 'cluster1'
+  readonly uri: string
+  readonly client: MongoClient
+  /** Major version of the release; 0 before `readFacts`. */
+  major = 0
+
+  constructor(name: 'cluster0' | 'cluster1', uri: string) {
+    this.name = name
+    this.uri = uri
+    this.client = new MongoClient(uri, {
+      appName: 'tandem rehearse',
+      serverSelectionTimeoutMS: selectionTimeoutMS,
+      readPreference: 'primary',
+    })
+  }
+
+  async readFacts(): Promise<ClusterFacts> {
+    const admin = this.client.db('admin')
+    const [hello, { version }, databases] = await Promise.all([
+      admin.command({ hello: 1 }),
+      admin.command({ buildInfo: 1 }) as Promise<{ version: string }>,
+      this.#databases(),
+    ])
+    this.major = Number.parseInt(version, 10)
+    const isSharded = hello['msg'] === 'isdbgrid'
+    const shards = isSharded ? (await admin.command({ listShards: 1 }))['shards'].length : null
+    const sizes = await Promise.all(
+      databases.filter(isUserDatabase).map((name) => this.client.db(name).command({ dbStats: 1 })),
+    )
+    const dataBytes = sizes.reduce((sum, { dataSize }) => sum + Number(dataSize), 0)
+    return { version, topology: isSharded ? 'sharded cluster' : 'replica set', shards, dataBytes }
+  }
+
+  /** Identifies the server process, because two connection strings may lead to the same server. */
+  async processId(): Promise<string> {
+    return String((await this.client.db('admin').command({ hello: 1 }))['topologyVersion']?.processId)
+  }
+
+  /** Databases that a rehearsal must not meet: those with its prefix, and tandem's metadata. */
+  async occupied(prefix: string): Promise<string[]> {
+    return (await this.#databases()).filter((name) => name.startsWith(`${prefix}_`) || name === metadataDatabase)
+  }
+
+  async drop(names: readonly string[]): Promise<void> {
+    for (const name of names) await this.client.db(name).dropDatabase({ writeConcern: { w: 'majority' } })
+  }
+
+  async close(): Promise<void> {
+    await this.client.close()
+  }
+
+  async #databases(): Promise<string[]> {
+    const reply: Document = await this.client
+      .db('admin')
+      .command({ listDatabases: 1, nameOnly: true, authorizedDatabases: false })
+    return reply['databases'].map(({ name }: { name: string }) => name)
+  }
+}
