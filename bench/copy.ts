@@ -81,7 +81,7 @@ function rowOf(shape: Shape, documents: number, naive: Effort, ours: Effort): Me
 
 async function copyNaively({ source, destination }: Pair): Promise<Effort> {
   const processStarted = performance.now()
-  const input = { source: source.uri, destination: destination.uri, database }
+  const input = { source: source.linkUri, destination: destination.linkUri, database }
   await using child = await startChild<{ documents: number }>('naive-copier', input)
   const stop = startMeter({ cpu: child.pid, sourceCpu: source.pid, destinationCpu: destination.pid })
   await child.go()

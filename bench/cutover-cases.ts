@@ -1,6 +1,7 @@
 import { burstCollection } from './burst.ts'
 import { createCollections, indexes } from './cutover-sources.ts'
 import { reverseAndWriteBurst, updateWhilePaused, type Workload, writeBurst, writeSteadily } from './cutover-work.ts'
+import type { Link } from './delaying-proxy.ts'
 import { load, type Shape } from './load.ts'
 import { closeIdleFiles } from './many-collections.ts'
 import { database, type PairOptions, type Server } from './servers.ts'
@@ -11,7 +12,7 @@ export interface CutoverCase {
   title: string
   /** Maximum seconds from `commit` to `canWrite`. Twenty round trips to the clusters are added to it. */
   targetSeconds: number
-  servers?: Pick<PairOptions, 'members' | 'extraArgs' | 'roundTripMS'>
+  servers?: Pick<PairOptions, 'members' | 'extraArgs' | 'link'>
   /** It takes minutes, so it runs only when it is named. */
   onlyWhenNamed?: true
   /** Fields of the start request in addition to direction and verification. */
@@ -69,11 +70,11 @@ export const cutoverCases: readonly CutoverCase[] = [
     name: 'distance',
     title: '100 collections, 50 ms away',
     targetSeconds: 3,
-    ...smallCollections(100, { roundTripMS: 50 }),
+    ...smallCollections(100, { link: { roundTripMS: 50 } }),
   },
   {
     ...{ name: 'distance-10k', title: '10,000 collections, 50 ms away', targetSeconds: 3, onlyWhenNamed: true },
-    ...smallCollections(10_000, { roundTripMS: 50, secondary: 0 }),
+    ...smallCollections(10_000, { link: { roundTripMS: 50 }, secondary: 0 }),
   },
   {
     name: 'million',
@@ -105,10 +106,10 @@ function documents(count: number, documentBytes: number): Shape {
  */
 function smallCollections(
   collections: number,
-  { roundTripMS = 0, secondary = 2 } = {},
+  { link = {}, secondary = 2 }: { link?: Link; secondary?: number } = {},
 ): Pick<CutoverCase, 'servers' | 'fill'> {
   return {
-    servers: { extraArgs: closeIdleFiles, roundTripMS },
+    servers: { extraArgs: closeIdleFiles, link },
     fill: (source, scale) =>
       createCollections(source, {
         ...{ collections: Math.ceil(collections * scale), documentsInEach: 10, documentBytes: smallDocumentBytes },

@@ -2,6 +2,7 @@ import type { Progress } from '../src/domain/progress.ts'
 import { compareClusters } from '../test/support/compare.ts'
 import type { CutoverCase } from './cutover-cases.ts'
 import { commitForecast, commitUntilCanWrite, untilCaughtUp, untilState } from './cutover-commit.ts'
+import type { Link } from './delaying-proxy.ts'
 import { peakMegabytesOf, summaryOfRuns } from './measure.ts'
 import { type Measured, missesOf } from './report.ts'
 import { empty, type Pair, startPair, waitUntilIdle } from './servers.ts'
@@ -12,18 +13,13 @@ const roundTripsAllowed = 20
 const estimateOffSeconds = 2
 const estimateOffShare = 0.5
 
-export interface CutoverOptions extends BenchOptions {
-  /** Milliseconds of round trip that replace those of the case; undefined keeps the case's. */
-  roundTripMS: number | undefined
-}
-
 /**
  * Measures the time from `commit` until applications may write on the destination, with verification, after the case's
  * writes.
  */
-export async function benchCutover(cutoverCase: CutoverCase, options: CutoverOptions): Promise<Measured> {
-  const roundTripMS = options.roundTripMS ?? cutoverCase.servers?.roundTripMS ?? 0
-  await using pair = await startPair({ ...options, ...cutoverCase.servers, roundTripMS })
+export async function benchCutover(cutoverCase: CutoverCase, options: BenchOptions): Promise<Measured> {
+  const link = { ...cutoverCase.servers?.link, ...definedOf(options.link) }
+  await using pair = await startPair({ ...options, ...cutoverCase.servers, link })
   const all: Record<string, number>[] = []
   for (let run = 0; run < options.runs; run++) {
     // A case that only fills the source does so once. A case that writes during the sync starts every run with empty
@@ -39,12 +35,12 @@ export async function benchCutover(cutoverCase: CutoverCase, options: CutoverOpt
     all.push(figures)
   }
   const figures = summaryOfRuns(all)
-  const atMost = cutoverCase.targetSeconds + (roundTripsAllowed * roundTripMS) / 1000
+  const atMost = cutoverCase.targetSeconds + (roundTripsAllowed * (link.roundTripMS ?? 0)) / 1000
   const targets = { 'commit to canWrite s': { atMost }, 'estimate beyond tolerance s': { atMost: 0 } }
   return { figures: { 'target s': atMost, ...figures }, misses: missesOf(figures, targets) }
 }
 
-async function measure(cutoverCase: CutoverCase, pair: Pair, options: CutoverOptions): Promise<Record<string, number>> {
+async function measure(cutoverCase: CutoverCase, pair: Pair, options: BenchOptions): Promise<Record<string, number>> {
   await using tandem = await startReady(pair, options)
   await syncUntilCanCommit(tandem, { verification: { enabled: true }, ...cutoverCase.start })
   const workloadFigures = (await cutoverCase.workload?.({ pair, tandem }, options.scale)) ?? {}
@@ -77,4 +73,9 @@ function estimate(estimatedSeconds: number, seconds: number): Record<string, num
     'estimated s': estimatedSeconds,
     'estimate beyond tolerance s': Math.max(0, Math.abs(estimatedSeconds - seconds) - tolerance),
   }
+}
+
+/** The values of a link that are given on the command line. They replace those of the case. */
+function definedOf(link: Link): Link {
+  return Object.fromEntries(Object.entries(link).filter(([, value]) => value !== undefined))
 }

@@ -2,12 +2,13 @@
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
  *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards|converge] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
- *                  [--profile DIR] [--case NAME] [--rtt MS] [--scale SHARE]
+ *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
  * `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 0 even if a target is missed.
- * `--case` runs one cutover case (see cutover-cases.ts). `--rtt` sets the round trip in milliseconds between tandem and both
- * clusters for all cutover cases. `--scale` does this share of the full work, from 0 to 1: 10,000 collections with two indexes each
+ * `--case` runs one cutover case (see cutover-cases.ts). `--rtt` sets the round trip in milliseconds, and `--bandwidth` the
+ * megabits per second of each direction, between both clusters and the programs that are compared. They run the sections
+ * that support this (`linkedSections`). `--scale` does this share of the full work, from 0 to 1: 10,000 collections with two indexes each
  * are 40,000 files of each server, more than some machines let a process open.
  */
 import { execFile } from 'node:child_process'
@@ -28,7 +29,7 @@ import { machineFacts, machineLines } from './machine.ts'
 import { benchManyCollections } from './many-collections.ts'
 import { benchManyIndexes } from './many-indexes.ts'
 import { benchMemory } from './memory.ts'
-import { type Measured, type Row, sections, tables } from './report.ts'
+import { linkedSections, type Measured, type Row, sections, tables } from './report.ts'
 import { benchVerification } from './verification.ts'
 import { benchVerify } from './verify.ts'
 
@@ -44,6 +45,7 @@ const { values } = parseArgs({
     profile: { type: 'string' },
     case: { type: 'string' },
     rtt: { type: 'string' },
+    bandwidth: { type: 'string' },
   },
 })
 const runs = Number(values.runs)
@@ -56,15 +58,24 @@ if (values.shape && !shapes.some(({ name }) => name === values.shape)) {
 if (values.case && !cutoverCases.some(({ name }) => name === values.case)) {
   throw new Error(`--case takes ${cutoverCases.map(({ name }) => name).join(', ')}`)
 }
-const roundTripMS = values.rtt === undefined ? undefined : Number(values.rtt)
-if (roundTripMS !== undefined && !(roundTripMS >= 0))
+const link = {
+  roundTripMS: values.rtt === undefined ? undefined : Number(values.rtt),
+  megabitsPerSecond: values.bandwidth === undefined ? undefined : Number(values.bandwidth),
+}
+if (link.roundTripMS !== undefined && !(link.roundTripMS >= 0))
   throw new Error('--rtt takes a number of milliseconds of at least 0')
+if (link.megabitsPerSecond !== undefined && !(link.megabitsPerSecond > 0))
+  throw new Error('--bandwidth takes a number of megabits per second above 0')
+const isLinked = link.roundTripMS !== undefined || link.megabitsPerSecond !== undefined
+
+if (isLinked && values.only && ![...linkedSections].some((section) => section === values.only))
+  throw new Error(`with --rtt or --bandwidth, --only takes ${[...linkedSections].join(', ')}`)
 
 const scale = values.quick ? 0.1 : Number(values.scale)
 if (!(scale > 0 && scale <= 1)) throw new Error('--scale takes a number above 0 and at most 1')
 const cacheSizeGB = Number(values.cache)
 if (!(cacheSizeGB >= 0.25)) throw new Error('--cache takes a number of GB of at least 0.25')
-const options = { runs, scale, cacheSizeGB, profile: values.profile ? path.resolve(values.profile) : undefined }
+const options = { runs, scale, cacheSizeGB, link, profile: values.profile ? path.resolve(values.profile) : undefined }
 
 function planned(): { section: Row['section']; name: string; run: () => Promise<Measured> }[] {
   const copies = shapes
@@ -97,7 +108,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     .map((what) => ({
       section: 'cutover' as const,
       name: what.title,
-      run: () => benchCutover(what, { ...options, roundTripMS }),
+      run: () => benchCutover(what, options),
     }))
   const memory = { section: 'memory' as const, name: first.title, run: () => benchMemory(first, options) }
   const collections = {
@@ -124,7 +135,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     instances,
     dashboards,
     converge,
-  ].filter(({ section }) => !wanted || section === wanted)
+  ].filter(({ section }) => (!wanted || section === wanted) && (!isLinked || linkedSections.has(section)))
 }
 
 process.stderr.write('building\n')
@@ -134,6 +145,10 @@ await promisify(execFile)('npx', ['tsc', '-p', 'bench/tsconfig.json'], { cwd: re
 
 const machine = await machineFacts(options)
 process.stdout.write(machineLines(machine))
+if (isLinked) {
+  const rate = link.megabitsPerSecond === undefined ? 'unlimited bandwidth' : `${link.megabitsPerSecond} Mbit/s`
+  process.stdout.write(`Link to each cluster: round trip ${link.roundTripMS ?? 0} ms, ${rate}.\n`)
+}
 const rows: Row[] = []
 for (const { section, name, run } of planned()) {
   process.stderr.write(`${section}: ${name}\n`)
@@ -146,6 +161,6 @@ for (const { section, name, run } of planned()) {
 }
 process.stdout.write(tables(rows))
 if (values.json) {
-  const what = { quick: values.quick, runs, machine, rows }
+  const what = { quick: values.quick, runs, link, machine, rows }
   writeFileSync(values.json, `${JSON.stringify(what, null, 2)}\n`)
 }

@@ -89,7 +89,7 @@ function rowOf(efforts: [number, Effort][]): Measured {
 async function naiveCopy(pair: Pair) {
   await empty(pair.destination)
   await waitUntilIdle(pair)
-  const input = { source: pair.source.uri, destination: pair.destination.uri, database }
+  const input = { source: pair.source.linkUri, destination: pair.destination.linkUri, database }
   await using child = await startChild<{ documents: number }>('naive-copier', input)
   const stop = startMeter({ destination: pair.destination.pid })
   await child.go()

@@ -11,6 +11,11 @@ export const sections = [
 ]
 export type Section = (typeof sections)[number]
 
+/** The sections in which everything that is compared with tandem reaches the clusters through the same link. */
+export const linkedSections: ReadonlySet<Section> = new Set([
+  ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'collections'] as const),
+])
+
 /** The measurement of one case. The printed table has one column for it. */
 export interface Row extends Measured {
   section: Section

@@ -3,7 +3,7 @@ import { MongoClient } from 'mongodb'
 import { type ReplicaSet, startReplicaSet } from '../test/support/replica-set.ts'
 import { directUri } from '../test/support/replica-set-members.ts'
 import { type Child, startChild } from './child.ts'
-import type { DelayingProxyInput } from './delaying-proxy.ts'
+import type { DelayingProxyInput, Link } from './delaying-proxy.ts'
 import { cpuSecondsOf } from './measure.ts'
 
 /** The oplog is large enough for every byte that all runs copy to a destination, so that no run pays for truncating it. */
@@ -29,10 +29,10 @@ const idlePatienceMS = 60_000
 export interface Server {
   uri: string
   /**
-   * The URI for tandem. It leads to a delaying proxy in front of the primary if a round trip is set, otherwise it equals
-   * `uri`.
+   * The URI for tandem and for what it is compared with. It leads through a delaying proxy in front of the primary if a
+   * link is simulated, otherwise it equals `uri`.
    */
-  tandemUri: string
+  linkUri: string
   /** The URI of the first member, without discovery of the replica set. */
   directUri: string
   client: MongoClient
@@ -49,12 +49,14 @@ export interface PairOptions {
   extraArgs?: string[]
   /** Number of members of each replica set; 1 by default. */
   members?: number
-  /** Milliseconds of round trip between tandem and each server. All other clients reach the servers without a delay. */
-  roundTripMS?: number
+  /** The link between the clients that use `linkUri` and each server. Other clients reach the servers directly. */
+  link?: Link
 }
 
 export async function startPair(options: PairOptions): Promise<Pair> {
-  const { members = 1, roundTripMS = 0, extraArgs = [] } = options
+  const { members = 1, link = {}, extraArgs = [] } = options
+  // A round trip of 0 goes through the proxy too, so that the proxy's own cost is part of every figure that is compared.
+  const isSimulated = link.roundTripMS !== undefined || link.megabitsPerSecond !== undefined
   const started: { set: ReplicaSet; client: MongoClient; proxy: Child<{ port: number }> | null }[] = []
   const stop = async (): Promise<void> => {
     await Promise.all(started.map(({ client }) => client.close()))
@@ -66,10 +68,10 @@ export async function startPair(options: PairOptions): Promise<Pair> {
     const client = new MongoClient(set.uri)
     const server = { set, client, proxy: null as Child<{ port: number }> | null }
     started.push(server)
-    if (roundTripMS > 0) server.proxy = await startProxyToPrimary(client, roundTripMS)
+    if (isSimulated) server.proxy = await startProxyToPrimary(client, link)
     // Replica set members announce their own addresses, so only a direct connection keeps going through the proxy.
-    const tandemUri = server.proxy ? directUri((await server.proxy.go()).port) : set.uri
-    return { uri: set.uri, tandemUri, directUri: set.uris[0] as string, client, pid: await set.primaryPid() }
+    const linkUri = server.proxy ? directUri((await server.proxy.go()).port) : set.uri
+    return { uri: set.uri, linkUri, directUri: set.uris[0] as string, client, pid: await set.primaryPid() }
   }
   try {
     return { source: await start('source'), destination: await start('destination'), [Symbol.asyncDispose]: stop }
@@ -79,9 +81,9 @@ export async function startPair(options: PairOptions): Promise<Pair> {
   }
 }
 
-async function startProxyToPrimary(client: MongoClient, roundTripMS: number): Promise<Child<{ port: number }>> {
+async function startProxyToPrimary(client: MongoClient, link: Link): Promise<Child<{ port: number }>> {
   const { primary } = await client.db('admin').command({ hello: 1 })
-  const input: DelayingProxyInput = { targetPort: Number(String(primary).split(':')[1]), roundTripMS }
+  const input: DelayingProxyInput = { targetPort: Number(String(primary).split(':')[1]), link }
   return await startChild<{ port: number }>('delaying-proxy', input)
 }
 

@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
 import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 import { startSync, startTandem, type Tandem } from '../test/support/tandem-process.ts'
+import type { Link } from './delaying-proxy.ts'
 import type { Pair } from './servers.ts'
 
 /**
@@ -19,6 +20,8 @@ export interface BenchOptions {
   scale: number
   /** WiredTiger cache size of each server in GB. */
   cacheSizeGB: number
+  /** The link between tandem and each cluster. */
+  link: Link
   /** Folder to which each tandem process writes a CPU profile. */
   profile: string | undefined
 }
@@ -26,8 +29,8 @@ export interface BenchOptions {
 /** Starts the command-line program and waits until it is connected to both servers and ready for `start`. */
 export async function startReady({ source, destination }: Pair, options: BenchOptions): Promise<Tandem> {
   const tandem = await startTandem({
-    cluster0: source.tandemUri,
-    cluster1: destination.tandemUri,
+    cluster0: source.linkUri,
+    cluster1: destination.linkUri,
     ...(options.profile ? { env: profiling(options.profile) } : {}),
   })
   while (!(await tandem.progress().catch(() => null))) await delay(nearPollMS)

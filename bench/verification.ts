@@ -98,7 +98,7 @@ async function withVerifier(pair: Pair, options: BenchOptions): Promise<Omit<Run
  * warmed.
  */
 async function read(pair: Pair, documents: number): Promise<number> {
-  const input: ReadInput = { cluster0: pair.source.uri, cluster1: pair.destination.uri, database }
+  const input: ReadInput = { cluster0: pair.source.linkUri, cluster1: pair.destination.linkUri, database }
   await using child = await startChild<{ documents: number }>('raw-reader', input)
   const stop = startMeter({})
   const result = await child.go()

@@ -40,7 +40,7 @@ export async function benchVerify(full: Shape, options: BenchOptions): Promise<M
 }
 
 async function measure(name: Name, { source, destination }: Pair, documents: number): Promise<Effort> {
-  const input: ReadInput = { cluster0: source.uri, cluster1: destination.uri, database }
+  const input: ReadInput = { cluster0: source.linkUri, cluster1: destination.linkUri, database }
   await using child = await startChild<{ documents: number }>(programs[name], input)
   const stop = startMeter({ cpu: child.pid, one: source.pid, other: destination.pid })
   const read = await child.go()

@@ -1,5 +1,6 @@
 import { connect, createServer, type Socket } from 'node:net'
-import { afterEach, beforeEach, expect, it } from 'vitest'
+import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest'
+import { LinkPace } from './link-pace.ts'
 import { startProxy, type TcpProxy } from './tcp-proxy.ts'
 
 const delayMS = 20
@@ -52,6 +53,36 @@ it('delivers the bytes that were sent just before the end of a connection, and t
   connect(proxy.port, '127.0.0.1').end('goodbye')
   await served
   expect(Buffer.concat(received).toString()).toBe('goodbye')
+})
+
+it('shares a limited bandwidth among all connections', async () => {
+  const bytesPerSecond = 4 * megabyte
+  const limited = await startProxy('127.0.0.1', (echo.address() as { port: number }).port, { bytesPerSecond })
+  onTestFinished(() => limited.close())
+  const began = performance.now()
+  const sent = Buffer.alloc(megabyte, 7)
+  const received = await Promise.all(
+    [1, 2].map(async () => {
+      const client = connect(limited.port, '127.0.0.1')
+      client.write(sent)
+      const chunks: Buffer[] = []
+      for await (const chunk of client as AsyncIterable<Buffer>) {
+        chunks.push(chunk)
+        if (Buffer.concat(chunks).length >= sent.length) break
+      }
+      return Buffer.concat(chunks)
+    }),
+  )
+  for (const bytes of received) expect(bytes.equals(sent)).toBe(true)
+  // Both megabytes leave the first sender within half a second, and return one after the other.
+  expect(performance.now() - began).toBeGreaterThanOrEqual(500)
+})
+
+it('carries no more than its bandwidth in any period, and idle time is not saved up', () => {
+  const pace = new LinkPace(1_000)
+  expect(pace.carry(100, 0)).toBe(100)
+  expect(pace.carry(50, 10)).toBe(150)
+  expect(pace.carry(10, 1_000)).toBe(1_010)
 })
 
 function exchange(client: Socket, text: string): Promise<string> {

@@ -1,17 +1,23 @@
 import { Duplex } from 'node:stream'
+import type { LinkPace } from './link-pace.ts'
 
 /**
  * More than a gigabit link carries within a second, so latency alone does not limit a transfer. A full line blocks the
  * sender.
  */
 const inFlightBytesMax = 128 * 1024 * 1024
+/** With limited bandwidth, the buffers of a long path: a sender is blocked while this much waits for the link. */
+const pacedBytesMax = 4 * 1024 * 1024
 
 /**
  * A stream that emits each chunk `delayMS` after it was written, in order. Any number of chunks can be in flight at the same
  * time, so the delay adds latency but does not reduce bandwidth. The end of the stream is delayed like a chunk.
+ * With a `pace`, each chunk first waits until the link has carried it.
  */
 export class DelayLine extends Duplex {
   readonly #delayMS: number
+  readonly #pace: LinkPace | null
+  readonly #bytesMax: number
   /** Chunks that are not delivered yet. A null marks the end of the stream. */
   readonly #inFlight: { dueMS: number; chunk: Buffer | null }[] = []
   #inFlightBytes = 0
@@ -19,14 +25,16 @@ export class DelayLine extends Duplex {
   #acceptMore: (() => void) | null = null
   #timer: NodeJS.Timeout | null = null
 
-  constructor(delayMS: number) {
+  constructor(delayMS: number, pace: LinkPace | null = null) {
     super()
     this.#delayMS = delayMS
+    this.#pace = pace
+    this.#bytesMax = pace ? pacedBytesMax : inFlightBytesMax
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
     this.#send(chunk)
-    if (this.#inFlightBytes < inFlightBytesMax) done()
+    if (this.#inFlightBytes < this.#bytesMax) done()
     else this.#acceptMore = done
   }
 
@@ -46,7 +54,8 @@ export class DelayLine extends Duplex {
   }
 
   #send(chunk: Buffer | null): void {
-    this.#inFlight.push({ dueMS: performance.now() + this.#delayMS, chunk })
+    const carriedMS = this.#pace?.carry(chunk?.length ?? 0) ?? performance.now()
+    this.#inFlight.push({ dueMS: carriedMS + this.#delayMS, chunk })
     this.#inFlightBytes += chunk?.length ?? 0
     this.#deliver()
   }
@@ -67,7 +76,7 @@ export class DelayLine extends Duplex {
       this.#readerWaits = false
       if (this.push(next.chunk)) this.#readerWaits = true
     }
-    if (this.#acceptMore && this.#inFlightBytes < inFlightBytesMax) {
+    if (this.#acceptMore && this.#inFlightBytes < this.#bytesMax) {
       const done = this.#acceptMore
       this.#acceptMore = null
       done()

@@ -3,6 +3,12 @@ import type { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DelayLine } from './delay-line.ts'
 import { claimPorts } from './free-ports.ts'
+import { LinkPace } from './link-pace.ts'
+
+export interface LinkOptions {
+  delayMS?: number
+  bytesPerSecond?: number | undefined
+}
 
 export interface TcpProxy extends AsyncDisposable {
   port: number
@@ -23,13 +29,16 @@ export interface TcpProxy extends AsyncDisposable {
  * the set announces its members' own addresses, or with `startReplicaSet({ proxied: true })`, whose members have the proxies' addresses.
  *
  * `delayMS` delays every byte by this many milliseconds in each direction. A round trip takes twice that time, and so does
- * opening a connection. Bandwidth stays the same.
+ * opening a connection. `bytesPerSecond` limits each direction, for all connections together. Without it, bandwidth stays
+ * the same.
  */
 export async function startProxy(
   targetHost: string,
   targetPort: number,
-  { delayMS = 0 }: { delayMS?: number } = {},
+  { delayMS = 0, bytesPerSecond }: LinkOptions = {},
 ): Promise<TcpProxy> {
+  const pace = (): LinkPace | null => (bytesPerSecond === undefined ? null : new LinkPace(bytesPerSecond))
+  const paces = { toUpstream: pace(), toClient: pace() }
   const claimed = await claimPorts(1)
   const port = claimed.ports[0] as number
   const streams = new Set<Duplex>()
@@ -40,7 +49,7 @@ export async function startProxy(
     if (!forwarding) return // The connection stays open and unread until heal or cut.
     const upstream = connect(targetPort, targetHost)
     track(upstream)
-    if (delayMS > 0) {
+    if (delayMS > 0 || bytesPerSecond !== undefined) {
       void joinWithDelay(client, upstream)
       return
     }
@@ -51,7 +60,8 @@ export async function startProxy(
   })
 
   async function joinWithDelay(client: Socket, upstream: Socket): Promise<void> {
-    const [toUpstream, toClient] = [new DelayLine(delayMS), new DelayLine(delayMS)]
+    const toUpstream = new DelayLine(delayMS, paces.toUpstream)
+    const toClient = new DelayLine(delayMS, paces.toClient)
     for (const line of [toUpstream, toClient]) track(line)
     // Bytes that are in flight when one side closes must reach the other side before it is closed.
     const closeLater = async (...others: Duplex[]): Promise<void> => {
