@@ -28,7 +28,7 @@ export function untestedRelease(role: 'source' | 'destination', version: string)
         `the ${role} runs ${version}. No test of tandem has run with a ${role} of ${series === '' ? 'this release' : series}: ` +
         `the tested sources are ${tested.source.join(' and ')}, the tested destination is ${tested.destination.join(' and ')}`,
       remedy:
-        'rehearse the whole migration on copies of both clusters, and rehearse the commit with tandem commit --dry-run before the real one; ' +
+        'run tandem rehearse on servers of this release, rehearse the whole migration on copies of both clusters, and rehearse the commit with tandem commit --dry-run before the real one; ' +
         'docs/server-versions.md lists the known differences of 7.0 and 8.0',
     },
   ]

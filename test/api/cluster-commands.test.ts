@@ -89,6 +89,46 @@ describe('verify', () => {
   })
 })
 
+describe('rehearse', () => {
+  test('has defaults, and takes every option', () => {
+    const defaults = { prefix: 'tandem_rehearsal', minutes: 10, megabytes: 64 }
+    const rest = { blockWrites: false, seed: null, json: false, report: null }
+    const clusters = { cluster0: 'mongodb://c', cluster1: 'mongodb://d' }
+    const given = ['--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d']
+    expect(parseCommandLine(['rehearse', ...given], {})).toEqual({
+      kind: 'rehearse',
+      options: { ...clusters, ...defaults, ...rest },
+    })
+    const all = ['--prefix', 'x', '--minutes', '0.5', '--megabytes', '1', '--blockWrites', '--seed', '7', '--json']
+    expect(parseCommandLine(['rehearse', ...given, ...all, '--report', 'r.md'], {})).toEqual({
+      kind: 'rehearse',
+      options: {
+        ...clusters,
+        prefix: 'x',
+        minutes: 0.5,
+        megabytes: 1,
+        blockWrites: true,
+        seed: 7,
+        json: true,
+        report: 'r.md',
+      },
+    })
+  })
+
+  test.each([
+    [['--prefix', 'a.b'], /must begin with a letter/],
+    [['--prefix', '1a'], /must begin with a letter/],
+    [['--prefix', 'mongosync_internal_x'], /not be the name of an internal database/],
+    [['--minutes', '0'], /a number above 0/],
+    [['--minutes', '-1'], /a number above 0/],
+    [['--megabytes', '1.5'], /an integer from 1 to/],
+    [['--seed', 'x'], /an integer from 0 to/],
+    [['more'], /too many arguments/],
+  ])('refuses %j', (args, message) => {
+    expect(refused(['rehearse', ...uris, ...args])).toMatch(message)
+  })
+})
+
 describe('inventory', () => {
   const env = { TANDEM_CLUSTER0: 'mongodb://a.test', TANDEM_CLUSTER1: 'mongodb://b.test' }
 

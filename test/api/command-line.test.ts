@@ -194,6 +194,7 @@ describe('help and version', () => {
     ['progress', '--help'],
     ['verify', '-h'],
     ['inventory', '-h'],
+    ['rehearse', '-h'],
     ['clean', '-h'],
     ['health', '-h'],
   ])('%s %s prints to standard output', (...args) => {
@@ -203,7 +204,7 @@ describe('help and version', () => {
   })
 })
 
-test.each(['', 'start', 'verify', 'inventory', 'clean', 'health', 'completion', 'help', 'config'])(
+test.each(['', 'start', 'verify', 'inventory', 'rehearse', 'clean', 'health', 'completion', 'help', 'config'])(
   'help %s prints the text of --help',
   (command) => {
     const words = command === '' ? [] : [command]
