@@ -77,7 +77,10 @@ switch (commandLine.kind) {
   case 'rehearse': {
     const { runRehearse } = await import('./rehearse/run-rehearse.ts')
     const interrupted = new AbortController()
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => interrupted.abort())
+    // The first signal lets it clean up, and the second ends it at once.
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+      process.on(signal, () => (interrupted.signal.aborted ? process.exit(1) : interrupted.abort()))
+    }
     process.exitCode = await runRehearse(commandLine.options, version, {
       out: (text) => process.stdout.write(text),
       err: (text) => process.stderr.write(text),

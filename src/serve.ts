@@ -92,6 +92,7 @@ export async function serve(options: ServeCommandOptions, version: string, compo
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGQUIT'] as const) process.on(signal, () => void stop())
   // A parent that opened an IPC channel (`tandem rehearse`) has ended, or wants this instance to end.
   process.once('disconnect', () => void stop())
+  if (process.connected === false) void stop()
   process.on('SIGPIPE', () => {})
 }
 

@@ -22,11 +22,11 @@ export class InstanceProcess {
     this.id = id
     const main = fileURLToPath(new URL('../main.js', import.meta.url))
     this.#child = spawn(process.execPath, [main, '--id', id, '--port', '0'], {
-      env: { ...process.env, TANDEM_CLUSTER0: clusters.cluster0, TANDEM_CLUSTER1: clusters.cluster1 },
+      env: { ...ownEnvironment(), TANDEM_CLUSTER0: clusters.cluster0, TANDEM_CLUSTER1: clusters.cluster1 },
       // The instance ends when this channel closes, also when this process is killed.
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     })
-    this.#ended = once(this.#child, 'close')
+    this.#ended = once(this.#child, 'close').catch((error) => this.#onLine(String(error)))
     for (const stream of [this.#child.stdout, this.#child.stderr]) {
       if (stream) createInterface({ input: stream }).on('line', (line) => this.#onLine(line))
     }
@@ -87,8 +87,13 @@ export class InstanceProcess {
   #onLine(line: string): void {
     this.#lines.push(line)
     if (this.#lines.length > linesMax) this.#lines.shift()
-    if (this.#url !== null || !line.includes('"listening"')) return
-    const { message, port } = JSON.parse(line) as { message?: string; port?: number }
-    if (message === 'listening') this.#url = `http://127.0.0.1:${port}`
+    if (this.#url !== null || !line.includes('"message":"listening"')) return
+    const port = /"port":(\d+)/.exec(line)?.[1]
+    if (port) this.#url = `http://127.0.0.1:${port}`
   }
+}
+
+/** Without the settings of an instance of the operator: a token, TLS, a log file, a Redis. */
+function ownEnvironment(): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TANDEM_')))
 }

@@ -2,6 +2,11 @@ import { type Document, MongoClient } from 'mongodb'
 import { isUserDatabase, metadataDatabase } from '../domain/namespace.ts'
 
 const selectionTimeoutMS = 10_000
+/** No command of a rehearsal takes nearly as long. Without a limit, Ctrl-C would wait for a cluster that has lost its majority. */
+const answerTimeoutMS = 120_000
+
+/** `userWriteBlockMode` of serverStatus: 1 allows user writes, 2 blocks them. */
+const blockedMode = 2
 
 export interface ClusterFacts {
   version: string
@@ -26,6 +31,7 @@ export class RehearsalCluster {
     this.client = new MongoClient(uri, {
       appName: 'tandem rehearse',
       serverSelectionTimeoutMS: selectionTimeoutMS,
+      socketTimeoutMS: answerTimeoutMS,
       readPreference: 'primary',
     })
   }
@@ -50,6 +56,12 @@ export class RehearsalCluster {
   /** Identifies the server process, because two connection strings may lead to the same server. */
   async processId(): Promise<string> {
     return String((await this.client.db('admin').command({ hello: 1 }))['topologyVersion']?.processId)
+  }
+
+  /** False also if the servers do not say, as routers do. */
+  async isBlocked(): Promise<boolean> {
+    const { repl } = await this.client.db('admin').command({ serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
+    return repl?.userWriteBlockMode === blockedMode
   }
 
   /** Databases that a rehearsal must not meet: those with its prefix, and tandem's metadata. */

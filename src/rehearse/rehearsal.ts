@@ -50,6 +50,7 @@ export class Rehearsal {
   readonly #setup: RehearsalSetup
   readonly #instances = new Map<string, InstanceProcess>()
   #lagSecondsMax = 0
+  #eventsOfKilled = 0
 
   constructor(setup: RehearsalSetup) {
     this.#setup = setup
@@ -76,13 +77,14 @@ export class Rehearsal {
       const takeoverSeconds = await this.#killCoordinator()
       report(`the other instance took over ${takeoverSeconds.toFixed(1)} s after the coordinator was killed`)
       await this.#writeFor(minutes * 30_000)
-      const dryRun = await this.#dryRun()
-      report(`rehearsed commit: writes would stop for ${dryRun.outageSeconds.toFixed(2)} s, verdict: ${dryRun.verdict}`)
+      // Without write blocking on the source, a write during a commit ends it.
       stopWriting.abort()
       await writing
+      const dryRun = await this.#dryRun()
+      report(`rehearsed commit: writes would stop for ${dryRun.outageSeconds.toFixed(2)} s, verdict: ${dryRun.verdict}`)
       const cutoverSeconds = await this.#commit()
       report(`canWrite ${cutoverSeconds.toFixed(2)} s after commit`)
-      const eventsApplied = Math.max(...(await this.#progressOfAll()).map((one) => one.totalEventsApplied ?? 0))
+      const eventsApplied = this.#eventsOfKilled + eventsOf(await this.#progressOfAll())
       const steps = workloads.reduce((sum, one) => sum + one.steps.done + one.steps.refused, 0)
       const refused = workloads.reduce((sum, one) => sum + one.steps.refused, 0)
       const lagSecondsMax = this.#lagSecondsMax
@@ -127,7 +129,8 @@ export class Rehearsal {
     let before = { at: began, bytes: 0 }
     await this.#until('the copy ends', async () => {
       const all = await this.#progressOfAll()
-      const bytes = Math.max(...all.map((one) => one.collectionCopy?.estimatedCopiedBytes ?? 0))
+      // Each instance reports what it has copied itself.
+      const bytes = all.reduce((sum, one) => sum + (one.collectionCopy?.estimatedCopiedBytes ?? 0), 0)
       const at = performance.now()
       if (at - before.at >= 1_000 || (bytes > before.bytes && all.some(isCopied))) {
         if (bytes > before.bytes) rates.push(((bytes - before.bytes) / (at - before.at)) * 1_000)
@@ -152,7 +155,9 @@ export class Rehearsal {
 
   /** Kills the coordinator, waits for its successor, and starts it again. */
   async #killCoordinator(): Promise<number> {
-    const [{ coordinatorID }] = (await this.#progressOfAll()) as [Progress]
+    const all = await this.#progressOfAll()
+    const { coordinatorID = null } = all[0] ?? {}
+    this.#eventsOfKilled = eventsOf(all.filter(({ mongosyncID }) => mongosyncID === coordinatorID))
     const coordinator = this.#instances.get(coordinatorID ?? '')
     if (!coordinator) throw new RehearsalFailure('no instance coordinates the sync')
     const killed = performance.now()
@@ -207,16 +212,26 @@ export class Rehearsal {
     throw new RehearsalFailure(`the sync failed: ${error}: ${errorDescription}`)
   }
 
+  /** A request to an instance that has ended fails, so the end of the instance is reported instead. */
+  async #unlessEnded<T>(run: () => Promise<T>): Promise<T> {
+    const [result] = await Promise.allSettled([run()])
+    for (const one of this.#instances.values()) {
+      if (!one.isRunning) throw new RehearsalFailure(`the instance ${one.id} has ended:\n${one.lastLines}`)
+    }
+    if (result.status === 'rejected') throw result.reason
+    return result.value
+  }
+
   async #until(what: string, holds: () => Promise<boolean>): Promise<void> {
     const deadline = performance.now() + stepTimeoutMS
-    while (!(await holds())) {
-      for (const one of this.#instances.values()) {
-        if (!one.isRunning) throw new RehearsalFailure(`the instance ${one.id} has ended:\n${one.lastLines}`)
-      }
+    while (!(await this.#unlessEnded(holds))) {
       if (performance.now() > deadline) throw new RehearsalFailure(`waited ${stepTimeoutMS / 1_000} s: ${what}`)
       await sleep(pollMS, undefined, { signal: this.#setup.signal })
     }
   }
 }
+
+const eventsOf = (all: readonly Progress[]): number =>
+  all.reduce((sum, { totalEventsApplied }) => sum + (totalEventsApplied ?? 0), 0)
 
 const isCopied = ({ info }: Progress): boolean => info === 'change event application'

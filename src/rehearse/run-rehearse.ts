@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto'
-import { writeFileSync } from 'node:fs'
+import { openSync, writeFileSync } from 'node:fs'
 import { audit } from '../comparison/audit.ts'
 import { AuditCluster } from '../comparison/audit-cluster.ts'
 import { differenceLine } from '../comparison/difference.ts'
@@ -12,6 +12,7 @@ import { type ProbeResult, runProbes } from './probe.ts'
 import { readProbes } from './read-probes.ts'
 import { Rehearsal, type RehearsalResult } from './rehearsal.ts'
 import { type ClusterFacts, RehearsalCluster } from './rehearsal-cluster.ts'
+import { RehearsalDatabases } from './rehearsal-databases.ts'
 import { RehearsalFailure } from './rehearsal-failure.ts'
 import { estimateCopy, type RehearsalReport, reportText } from './rehearsal-report.ts'
 import { seedSource } from './seed.ts'
@@ -56,11 +57,16 @@ export async function runRehearse(
   const source = new RehearsalCluster('cluster0', options.cluster0)
   const destination = new RehearsalCluster('cluster1', options.cluster1)
   try {
-    const clusters = await prepared(source, destination, options.prefix)
-    const report = await new Run(options, version, output, { source, destination }, clusters).report()
+    // An unwritable file is noticed before the rehearsal and not after it.
+    const file = options.report === null ? null : openSync(options.report, 'w')
+    const clusters = await prepared(source, destination, options)
+    const databases = new RehearsalDatabases(options.prefix, { source, destination })
+    await databases.claim()
+    const run = new Run(options, { version, output, databases, clusters: { source, destination }, facts: clusters })
+    const report = await run.report()
     const text = reportText(report)
-    if (options.report !== null) writeFileSync(options.report, text)
     output.out(options.json ? `${JSON.stringify(report, null, 2)}\n` : text)
+    if (file !== null) writeFileSync(file, text)
     return report.passed ? 0 : 1
   } catch (error) {
     output.err(`error: ${printable(textOf(error))}\n`)
@@ -77,12 +83,22 @@ const textOf = (error: unknown): string =>
 async function prepared(
   source: RehearsalCluster,
   destination: RehearsalCluster,
-  prefix: string,
+  { prefix, blockWrites }: RehearseOptions,
 ): Promise<RehearsalReport['clusters']> {
   const [cluster0, cluster1] = await Promise.all([source.readFacts(), destination.readFacts()])
   const [ours, theirs] = await Promise.all([source.processId(), destination.processId()])
   if (ours === theirs && ours !== 'undefined') {
     throw new RehearsalFailure('--cluster0 and --cluster1 lead to the same server; give two clusters')
+  }
+  if (cluster0.topology === 'sharded cluster' && cluster1.topology === 'replica set') {
+    throw new RehearsalFailure(
+      'tandem does not sync a sharded cluster to a replica set; give two clusters of one topology',
+    )
+  }
+  if (blockWrites && (await destination.isBlocked())) {
+    throw new RehearsalFailure(
+      'cluster1 blocks user writes already, and a rehearsal with --blockWrites would allow them; leave --blockWrites out',
+    )
   }
   for (const cluster of [source, destination]) {
     const occupied = await cluster.occupied(prefix)
@@ -100,35 +116,23 @@ async function prepared(
   return { cluster0, cluster1 }
 }
 
+interface RunParts {
+  version: string
+  output: RehearseOutput
+  databases: RehearsalDatabases
+  clusters: Record<'source' | 'destination', RehearsalCluster>
+  facts: Record<'cluster0' | 'cluster1', ClusterFacts>
+}
+
 class Run {
   readonly #options: RehearseOptions
-  readonly #version: string
-  readonly #output: RehearseOutput
-  readonly #clusters: Record<'source' | 'destination', RehearsalCluster>
-  readonly #facts: Record<'cluster0' | 'cluster1', ClusterFacts>
+  readonly #parts: RunParts
   readonly #seed: number
 
-  constructor(
-    options: RehearseOptions,
-    version: string,
-    output: RehearseOutput,
-    clusters: Record<'source' | 'destination', RehearsalCluster>,
-    facts: Record<'cluster0' | 'cluster1', ClusterFacts>,
-  ) {
+  constructor(options: RehearseOptions, parts: RunParts) {
     this.#options = options
-    this.#version = version
-    this.#output = output
-    this.#clusters = clusters
-    this.#facts = facts
+    this.#parts = parts
     this.#seed = options.seed ?? randomInt(1_000_000)
-  }
-
-  get #databases(): [string, string] {
-    return [`${this.#options.prefix}_one`, `${this.#options.prefix}_two`]
-  }
-
-  get #probeDatabase(): string {
-    return `${this.#options.prefix}_probes`
   }
 
   async report(): Promise<RehearsalReport> {
@@ -143,22 +147,24 @@ class Run {
       sync = await this.#sync()
       comparison = await this.#compare()
     } catch (error) {
-      failure = this.#output.signal.aborted ? 'interrupted' : textOf(error)
+      failure = this.#parts.output.signal.aborted ? 'interrupted' : textOf(error)
       this.#say(`FAILED: ${failure}`)
     }
-    const left = await this.#cleanUp()
-    const passed = probes.every((one) => one.passed) && comparison?.equal === true && left === null
+    const left = await this.#parts.databases.cleanUp(this.#options.blockWrites)
+    for (const problem of left) this.#say(problem)
+    const isEqual = comparison?.equal === true && sync?.dryRun.verdict === 'equal'
+    const passed = probes.every((one) => one.passed) && isEqual && left.length === 0
     return {
       passed,
-      version: this.#version,
-      clusters: this.#facts,
+      version: this.#parts.version,
+      clusters: this.#parts.facts,
       seed: this.#seed,
       probes,
       sync,
       comparison,
-      failure: failure ?? left,
-      estimate: estimateCopy(this.#facts.cluster0.dataBytes, sync),
-      touched: [...this.#databases, this.#probeDatabase, metadataDatabase],
+      failure: [...(failure === null ? [] : [failure]), ...left].join('; ') || null,
+      estimate: estimateCopy(this.#parts.facts.cluster0.dataBytes, sync),
+      touched: [...this.#parts.databases.synced, this.#parts.databases.probes, metadataDatabase],
       notRehearsed: [
         'write blocking on cluster0, which is not possible with a filter',
         'reverse: a sync with a filter cannot be reversed, and without one your own databases would be synced',
@@ -173,8 +179,8 @@ class Run {
 
   async #probe(): Promise<ProbeResult[]> {
     const probes = [...readProbes, ...writeProbes, ...definitionProbes]
-    const { signal } = this.#output
-    const results = await runProbes(probes, this.#clusters, { database: this.#probeDatabase, signal })
+    const { signal } = this.#parts.output
+    const results = await runProbes(probes, this.#parts.clusters, { database: this.#parts.databases.probes, signal })
     const failed = results.filter(({ passed }) => !passed)
     this.#say(`${results.length - failed.length} of ${results.length} probes passed`)
     for (const { name, answer } of failed) this.#say(`FAILED: ${name}: ${answer}`)
@@ -183,14 +189,14 @@ class Run {
 
   async #sync(): Promise<RehearsalResult> {
     const { megabytes, minutes, blockWrites } = this.#options
-    const { signal } = this.#output
-    const isSharded = this.#facts.cluster0.topology === 'sharded cluster'
-    const seeding = { databases: this.#databases, megabytes, isSharded, seed: this.#seed }
-    const bytes = await seedSource(this.#clusters.source.client, seeding, signal)
+    const { signal } = this.#parts.output
+    const isSharded = this.#parts.facts.cluster0.topology === 'sharded cluster'
+    const seeding = { databases: this.#parts.databases.synced, megabytes, isSharded, seed: this.#seed }
+    const bytes = await seedSource(this.#parts.clusters.source.client, seeding, signal)
     this.#say(`${(bytes / 1e6).toFixed(0)} MB of documents written to cluster0`)
     return await new Rehearsal({
-      clusters: this.#clusters,
-      databases: this.#databases,
+      clusters: this.#parts.clusters,
+      databases: this.#parts.databases.synced,
       minutes,
       blockWrites,
       seed: this.#seed,
@@ -203,7 +209,7 @@ class Run {
     const left = new AuditCluster('cluster0', this.#options.cluster0)
     const right = new AuditCluster('cluster1', this.#options.cluster1)
     try {
-      const namespaces = this.#databases.map((database) => ({ database, collection: null }))
+      const namespaces = this.#parts.databases.synced.map((database) => ({ database, collection: null }))
       const found = await audit(left, right, { namespaces, ignoreIndexes: false, maxDifferences: differencesMax })
       this.#say(found.equal ? 'both clusters are equal' : `DIFFERENT in ${found.totalDifferences}`)
       return {
@@ -216,23 +222,7 @@ class Run {
     }
   }
 
-  /** Returns why it did not succeed, or null. */
-  async #cleanUp(): Promise<string | null> {
-    const names = [...this.#databases, this.#probeDatabase, metadataDatabase]
-    try {
-      for (const cluster of Object.values(this.#clusters)) {
-        if (this.#options.blockWrites && cluster === this.#clusters.destination) {
-          await cluster.client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-        }
-        await cluster.drop(names)
-      }
-      return null
-    } catch (error) {
-      return `the rehearsal's databases could not be dropped: ${errorText(error)}; drop ${names.join(', ')} on both clusters`
-    }
-  }
-
   #say(line: string): void {
-    this.#output.err(`rehearse: ${printable(line)}\n`)
+    this.#parts.output.err(`rehearse: ${printable(line)}\n`)
   }
 }

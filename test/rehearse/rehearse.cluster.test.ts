@@ -26,7 +26,8 @@ function rehearse(args: string[], uris: { cluster0?: string; cluster1?: string }
   const main = path.resolve(repositoryRoot, 'dist/src/main.js')
   const spawned = spawnGuarded(process.execPath, [main, 'rehearse', ...args], {
     cwd: repositoryRoot,
-    env: { ...environment(), TANDEM_CLUSTER0: cluster0, TANDEM_CLUSTER1: cluster1 },
+    // Settings of an instance do not reach those of the rehearsal.
+    env: { ...environment(), TANDEM_TOKEN: 'x'.repeat(32), TANDEM_CLUSTER0: cluster0, TANDEM_CLUSTER1: cluster1 },
     output: 'pipe',
   })
   let [out, err] = ['', '']
@@ -71,7 +72,8 @@ describe('tandem rehearse', () => {
       expect(report).toMatchObject({ passed: true, failure: null, seed: 7 })
       expect(report.probes.filter(({ passed }) => !passed)).toEqual([])
       expect(report.probes.length).toBeGreaterThanOrEqual(15)
-      expect(report.clusters.cluster0).toMatchObject({ version: '6.0.27', topology: 'replica set', shards: null })
+      const { version } = await pair.sourceClient.db('admin').admin().buildInfo()
+      expect(report.clusters.cluster0).toMatchObject({ version, topology: 'replica set', shards: null })
       const { sync, comparison, estimate } = report
       expect(sync?.dryRun.verdict).toBe('equal')
       expect(sync?.workload.steps).toBeGreaterThan(100)
@@ -122,6 +124,20 @@ describe('tandem rehearse', () => {
     expect(children).toHaveLength(2)
     await run.process.kill()
     await vi.waitFor(() => expect(children.filter(isAlive)).toEqual([]), { timeout: 60_000, interval: 100 })
+  })
+
+  it('does not touch a sync that was stored during the rehearsal, nor the databases of another one', async () => {
+    const run = rehearse(['--minutes', '30', '--megabytes', '2'])
+    await vi.waitFor(() => expect(run.err()).toContain('probes passed'), { timeout: 120_000, interval: 20 })
+    const records = pair.destinationClient.db('tandem_internal').collection<{ _id: string }>('sync')
+    const configuration = { includeNamespaces: [{ database: 'theirs' }] }
+    await records.updateOne({ _id: 'sync' }, { $set: { configuration } }, { upsert: true })
+    const claims = pair.sourceClient.db('tandem_rehearsal_probes').collection<{ _id: string }>('claim')
+    await claims.updateOne({ _id: 'claim' }, { $set: { token: 'of another rehearsal' } })
+    run.process.child.kill('SIGINT')
+    expect(await run.process.ended).toBe(1)
+    expect(await records.findOne({ _id: 'sync' })).toMatchObject({ configuration })
+    expect(await claims.countDocuments()).toBe(1)
   })
 
   it('refuses to begin beside a stored sync, over databases of its prefix, and with one cluster', async () => {
