@@ -59,7 +59,7 @@ test('a table has a line for each instance, on a terminal by default, and a refu
       'instance  answer',
       'shardA    success',
       'shardB    WrongState',
-      'shardB: WrongState: pause is accepted in RUNNING',
+      'shardB: WrongState: pause is accepted in RUNNING (nothing is lost; see docs/troubleshooting.md#wrongstate)',
     ],
   })
 })
@@ -81,7 +81,7 @@ test('a refusal by the instance that should pass the command on is printed as it
     printed: [
       expect.stringMatching(/^instance +answer$/),
       expect.stringMatching(/^127\.0\.0\.1:\d+ +WrongState$/),
-      `${url}: WrongState: no sync was started`,
+      `${url}: WrongState: no sync was started (nothing is lost; see docs/troubleshooting.md#wrongstate)`,
     ],
   })
 })
