@@ -1,5 +1,6 @@
+import { createHash } from 'node:crypto'
 import path from 'node:path'
-import type { MongoClient } from 'mongodb'
+import { Binary, type Document, type MongoClient } from 'mongodb'
 import { describe, expect, it } from 'vitest'
 import { type CleanOptions, runClean } from '../../src/clean/run-clean.ts'
 import { spawnGuarded } from '../support/guarded-process.ts'
@@ -196,12 +197,13 @@ describe('after a sync that was killed before its commit', () => {
     expect(await blocked()).toEqual([true, true])
   })
 
-  it('waits for the end of a write that the server still runs', async () => {
+  it('waits for the writes that the servers still run, and the servers refuse those that arrive later', async () => {
     await fillSource()
     const tandem = await startedSync()
     await tandem.kill9()
-    const [lease] = await stored(pair.destinationClient, 'leases').find().toArray()
-    const comment = `tandem:${(lease as { incarnation?: string } | undefined)?.incarnation}:1`
+    const lease = await pair.destinationClient.db('tandem_internal').collection('leases').findOne()
+    const { incarnation, epoch, sessions } = lease as Document
+    const comment = `tandem:${incarnation}:1`
     let running = 0
     const writes = clients().map(async (client, at) => {
       running += 1
@@ -211,6 +213,11 @@ describe('after a sync that was killed before its commit', () => {
     expect((await clean({ yes: true })).code).toBe(0)
     expect(running).toBe(0)
     await Promise.all(writes)
+    // The server refuses lower numbers in this session, also after the database was dropped.
+    const sessionID = createHash('sha256').update(`${sessions.base} ${incarnation} 0`).digest().subarray(0, 16)
+    const session = { '_id.id': new Binary(sessionID, Binary.SUBTYPE_UUID) }
+    const closed = await pair.destinationClient.db('config').collection('transactions').findOne(session)
+    expect(closed?.['txnNum']).toBe((epoch + 1) * 2 ** 32)
     await expectClean()
   })
 
