@@ -14,15 +14,18 @@ export interface LiveInstancesParts {
   clusters: readonly Cluster[]
   /** The stores of the heartbeats. */
   heartbeats: readonly Liveness[]
-  /** False if the instances use Redis: they do not renew their leases then. */
-  renewLeases: boolean
+  /**
+   * True if the heartbeats are in Redis, which may have restarted empty. Missing heartbeats then prove nothing before a
+   * living instance had the time to send another one.
+   */
+  mayLoseHeartbeats: boolean
   /** Called once if an instance has to be observed before it is known whether it is alive. */
   onWait: (ids: string[]) => void
 }
 
 /**
  * The mongosyncIDs of instances that are alive: they renew their lease or send heartbeats. An instance that has stopped
- * in an ordinary way has given its lease back, and on the same host the kernel tells that a process has ended. Otherwise
+ * in an ordinary way has given its lease back, which proves its end only if its heartbeats cannot be lost, and on the same host the kernel tells that a process has ended. Otherwise
  * an instance counts as dead when it has renewed nothing for the duration of a lease. Resolves at the first sign of life,
  * so not all living instances need be among the result.
  */
@@ -34,8 +37,9 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
     const ended = new Set(leases.filter(hasEnded).map(({ document }) => document['incarnation'] as string))
     const alive = new Set<string>()
     const unknown = new Set<string>()
-    for (const lease of parts.renewLeases ? leases : []) {
-      if (isOver(lease)) continue
+    for (const lease of leases) {
+      // An instance that is paused or has committed is alive without its lease, and only its heartbeats show that.
+      if (hasEnded(lease) || (isGivenBack(lease) && !parts.mayLoseHeartbeats)) continue
       const { key, id, renewal } = lease
       const known = renewals.get(key)
       if (known && known.renewal !== renewal) alive.add(id)
@@ -77,8 +81,9 @@ async function readLeases(cluster: Cluster): Promise<StoredLease[]> {
   }))
 }
 
-function isOver(lease: StoredLease): boolean {
-  return Number(lease.document['expiresAt']) === givenUp.getTime() || hasEnded(lease)
+/** False for a lease that others have ended: its holder may not know that. */
+function isGivenBack({ document }: StoredLease): boolean {
+  return Number(document['expiresAt']) === givenUp.getTime() && document['buried'] !== true
 }
 
 function hasEnded({ id, document }: StoredLease): boolean {

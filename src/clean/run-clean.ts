@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { isDeepStrictEqual } from 'node:util'
 import { setWriteBlocking } from '../commit/write-blocking.ts'
 import type { Liveness } from '../coordination/liveness.ts'
 import { MongoLiveness } from '../coordination/mongo-liveness.ts'
@@ -16,7 +17,9 @@ import { leaseMS } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, RetryMonitor, retry } from '../mongo/retry.ts'
 import { clusterNames, findStoredSync } from '../session/find-stored.ts'
+import { endWrites } from './end-writes.ts'
 import { liveInstances } from './live-instances.ts'
+import { refuseOtherMoves } from './other-moves.ts'
 import { type CleanPlan, isClean, planClean, planLines } from './plan-clean.ts'
 
 /** `tandem clean`: removes what an abandoned sync has left on both clusters. */
@@ -72,7 +75,7 @@ export async function runClean(options: CleanOptions, output: CleanOutput): Prom
 
 function descriptionOf(error: unknown): string {
   if (error instanceof StoppedError)
-    return `a cluster did not answer within ${patienceMS / 1_000} seconds; run clean again`
+    return `a cluster did not answer, or still ran a write of an ended instance, after ${patienceMS / 1_000} seconds; run clean again`
   const cause = error instanceof FatalError ? error.cause : error
   if (codeOf(cause) === code.unauthorized)
     return `MissingPrivileges: the user lacks a privilege (${errorText(cause)}). Grant it and run clean again`
@@ -107,11 +110,9 @@ class Cleaning {
     const facts = { cluster0: await this.#connect('cluster0'), cluster1: await this.#connect('cluster1') }
     if (facts.cluster0.identity !== '' && facts.cluster0.identity === facts.cluster1.identity)
       throw new RefusedError('UnsupportedTopology', 'both connection strings lead to the same cluster; check them')
-    const context = contextOfPhase()
-    const record = await findStoredSync(this.#clusters, facts, context)
-    await this.#refuseLiving(record, facts)
-    const { unblock } = this.#options
-    const plan = await planClean({ clusters: this.#clusters, record, unblock, context })
+    await this.#refuseLiving(await this.#readRecord(facts), facts)
+    const shown = await this.#read(facts)
+    const { record, plan } = shown
     if (isClean(plan)) return this.#report(plan, 'nothing to clean up', true)
     if (!yes) {
       const confirm = dryRun || json ? undefined : this.#output.confirm
@@ -120,9 +121,13 @@ class Cleaning {
         this.#output.err('not confirmed; nothing was changed\n')
         return exitCodes.notCleaned
       }
-      // The operator may have answered much later.
-      await this.#refuseLiving(record, facts)
     }
+    // The operator may have answered much later, and an instance may have run and stopped in the meantime.
+    await this.#refuseLiving(record, facts)
+    if (!isDeepStrictEqual(await this.#read(facts), shown))
+      throw new CleanRefusal(
+        'the stored sync or the clusters have changed since they were read, so the plan no longer fits. Nothing was changed. Run clean again.',
+      )
     await this.#carryOut(plan)
     return this.#report(plan, 'done: the clusters are cleaned up', true)
   }
@@ -133,6 +138,18 @@ class Cleaning {
     return facts
   }
 
+  async #readRecord(facts: Record<ClusterName, ClusterFacts>): Promise<SyncRecord | null> {
+    return await findStoredSync(this.#clusters, facts, contextOfPhase())
+  }
+
+  async #read(facts: Record<ClusterName, ClusterFacts>): Promise<{ record: SyncRecord | null; plan: CleanPlan }> {
+    const context = contextOfPhase()
+    const clusters = this.#clusters
+    await refuseOtherMoves(clusters, facts, context)
+    const record = await this.#readRecord(facts)
+    return { record, plan: await planClean({ clusters, record, unblock: this.#options.unblock, context }) }
+  }
+
   /** Throws CleanRefusal if an instance of this sync is alive. */
   async #refuseLiving(record: SyncRecord | null, facts: Record<ClusterName, ClusterFacts>): Promise<void> {
     const usesRedis = record?.redis === true
@@ -140,14 +157,12 @@ class Cleaning {
     const alive = await liveInstances({
       clusters: Object.values(this.#clusters),
       heartbeats,
-      renewLeases: !usesRedis,
+      mayLoseHeartbeats: usesRedis,
       onWait: (ids) =>
         this.#output.err(`waiting up to ${leaseMS / 1_000} seconds for a sign of life of ${printable(named(ids))}\n`),
     }).finally(() => Promise.all(heartbeats.map((store) => store.close())))
     if (alive.length === 0) return
-    throw new CleanRefusal(
-      `${named(alive)} ${alive.length > 1 ? 'are' : 'is'} alive. Stop all instances of this sync, then run clean again. Nothing was changed.`,
-    )
+    throw new CleanRefusal(aliveText(alive))
   }
 
   async #heartbeats(usesRedis: boolean, facts: Record<ClusterName, ClusterFacts>): Promise<Liveness[]> {
@@ -166,8 +181,9 @@ class Cleaning {
 
   /** Each step can be repeated. The metadata, from which the plan is made, is dropped last. */
   async #carryOut({ unblock, startBalancer, drop }: CleanPlan): Promise<void> {
-    const context = contextOfPhase()
     this.hasBegun = true
+    await this.#endWrites()
+    const context = this.#beginPhase()
     for (const { cluster } of unblock)
       await retry(`allowing writes on ${cluster}`, context, () => setWriteBlocking(this.#clusters[cluster], false))
     if (startBalancer) {
@@ -181,6 +197,22 @@ class Cleaning {
       )
   }
 
+  /** A write of an ended instance must not reach a cluster on which users may write again. */
+  async #endWrites(): Promise<void> {
+    const context = this.#beginPhase()
+    const alive = await retry('ending the writes of the instances', context, () =>
+      endWrites(Object.values(this.#clusters)),
+    )
+    if (alive.length > 0) throw new CleanRefusal(aliveText(alive))
+  }
+
+  /** Waits for operations on the clusters end with the phase. */
+  #beginPhase(): RetryContext {
+    const context = contextOfPhase()
+    for (const name of clusterNames) this.#clusters[name].stopped = context.signal
+    return context
+  }
+
   #report(plan: CleanPlan, outcome: string, clean: boolean): ExitCode {
     const { json } = this.#options
     const lines = [...planLines(plan), outcome].map((line) => `${printable(line)}\n`)
@@ -191,6 +223,10 @@ class Cleaning {
 
 function contextOfPhase(): RetryContext {
   return { monitor: new RetryMonitor(), signal: AbortSignal.timeout(patienceMS) }
+}
+
+function aliveText(ids: readonly string[]): string {
+  return `${named(ids)} ${ids.length > 1 ? 'are' : 'is'} alive. Stop all instances of this sync, then run clean again. Nothing was changed.`
 }
 
 function named(ids: readonly string[]): string {

@@ -1,5 +1,6 @@
+import { createHash } from 'node:crypto'
 import path from 'node:path'
-import type { MongoClient } from 'mongodb'
+import { Binary, type Document, type MongoClient } from 'mongodb'
 import { describe, expect, it } from 'vitest'
 import { type CleanOptions, runClean } from '../../src/clean/run-clean.ts'
 import { spawnGuarded } from '../support/guarded-process.ts'
@@ -20,8 +21,12 @@ const clients = () => [pair.sourceClient, pair.destinationClient] as const
 const footprints = () => Promise.all(clients().map(footprint))
 const blocked = () => Promise.all(clients().map(writesBlocked))
 
-/** With `answer` there is a terminal. */
-async function clean(options: Partial<CleanOptions> = {}, answer?: boolean) {
+/** With `answer` there is a terminal. `onError` is called with each text on standard error. */
+async function clean(
+  options: Partial<CleanOptions> = {},
+  answer?: boolean | (() => Promise<boolean>),
+  onError: (text: string) => unknown = () => {},
+) {
   let [out, err] = ['', '']
   const asked: string[] = []
   const chosen = { redis: null, redisTls: {}, unblock: [], yes: false, dryRun: false, json: false, ...options }
@@ -29,11 +34,14 @@ async function clean(options: Partial<CleanOptions> = {}, answer?: boolean) {
     { ...clusters(), ...chosen },
     {
       out: (text) => (out += text),
-      err: (text) => (err += text),
+      err: (text) => {
+        err += text
+        onError(text)
+      },
       ...(answer !== undefined && {
         confirm: async (lines) => {
           asked.push(...lines)
-          return answer
+          return typeof answer === 'function' ? await answer() : answer
         },
       }),
     },
@@ -58,6 +66,17 @@ async function startedSync(options: Parameters<typeof pair.startInstance>[0] = {
   return tandem
 }
 
+/** User writes may be blocked, so the block is lifted for the test's own write and set again. */
+async function writeBlocked(client: MongoClient, write: () => Promise<unknown>): Promise<void> {
+  const wasBlocked = await writesBlocked(client)
+  const setBlock = (global: boolean) => client.db('admin').command({ setUserWriteBlockMode: 1, global })
+  await setBlock(false)
+  await write()
+  await setBlock(wasBlocked)
+}
+
+const stored = (client: MongoClient, name: string) => client.db('tandem_internal').collection<{ _id: string }>(name)
+
 async function expectClean(): Promise<void> {
   for (const client of clients()) {
     await client.db('afterwards').collection<{ n: number }>('things').insertOne({ n: 1 })
@@ -68,6 +87,23 @@ async function expectClean(): Promise<void> {
     code: 0,
     lines: ['sync: none is stored on these clusters', 'nothing to clean up'],
   })
+}
+
+/**
+ * Gives a command until it has an effect. On a busy machine an instance may not get its lease within the 20 seconds that a
+ * command waits for it, and refuses the command. It may also refuse one that takes effect, because that is stored later.
+ */
+async function give(tandem: Tandem, command: string, state: string): Promise<void> {
+  const isGiven = async () =>
+    (await tandem.progress()).state !== state || (await tandem.post(command)).body.success === true
+  await until(isGiven, true)
+}
+
+async function committedSync(): Promise<Tandem> {
+  const tandem = await startedSync({}, reversible)
+  await give(tandem, 'commit', 'RUNNING')
+  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 180, what: 'COMMITTED' })
+  return tandem
 }
 
 async function until<T>(read: () => Promise<T>, expected: T): Promise<void> {
@@ -126,6 +162,62 @@ describe('after a sync that was killed before its commit', () => {
     expect(await clean({ json: true }, true)).toMatchObject({ code: 1, asked: [] })
     expect(await footprints()).toEqual(before)
     expect(await clean({}, true)).toMatchObject({ code: 0 })
+    await expectClean()
+  })
+
+  it('refuses a plan that no longer fits, also without a question', async () => {
+    await fillSource()
+    const tandem = await startedSync()
+    await tandem.kill9()
+    const changeRecord = () =>
+      writeBlocked(pair.destinationClient, () =>
+        stored(pair.destinationClient, 'sync').updateOne({ _id: 'sync' }, { $inc: { partitions: 1 } }),
+      )
+    const refused = { code: 4, lines: [], err: expect.stringMatching(/have changed .* Run clean again\.\n$/) }
+    const block = () => pair.sourceClient.db('admin').command({ setUserWriteBlockMode: 1, global: true })
+    for (const change of [block, changeRecord]) {
+      const answer = async () => {
+        await change()
+        return true
+      }
+      expect(await clean({}, answer)).toMatchObject(refused)
+    }
+    expect(await blocked()).toEqual([true, true])
+
+    // The lease of a process of another host has to be observed, before the plan is made and again after that.
+    await writeBlocked(pair.destinationClient, () =>
+      stored(pair.destinationClient, 'leases').updateMany({}, { $set: { process: null } }),
+    )
+    let [waits, changing] = [0, Promise.resolve()]
+    const onError = (text: string) => {
+      if (text.startsWith('waiting') && ++waits === 2) changing = changeRecord()
+    }
+    expect(await clean({ yes: true }, undefined, onError)).toMatchObject(refused)
+    await changing
+    expect(await blocked()).toEqual([true, true])
+  })
+
+  it('waits for the writes that the servers still run, and the servers refuse those that arrive later', async () => {
+    await fillSource()
+    const tandem = await startedSync()
+    await tandem.kill9()
+    const lease = await pair.destinationClient.db('tandem_internal').collection('leases').findOne()
+    const { incarnation, epoch, sessions } = lease as Document
+    const comment = `tandem:${incarnation}:1`
+    let running = 0
+    const writes = clients().map(async (client, at) => {
+      running += 1
+      await client.db('admin').command({ sleep: 1, millis: 2_000 * (at + 1), lock: 'none', comment })
+      running -= 1
+    })
+    expect((await clean({ yes: true })).code).toBe(0)
+    expect(running).toBe(0)
+    await Promise.all(writes)
+    // The server refuses lower numbers in this session, also after the database was dropped.
+    const sessionID = createHash('sha256').update(`${sessions.base} ${incarnation} 0`).digest().subarray(0, 16)
+    const session = { '_id.id': new Binary(sessionID, Binary.SUBTYPE_UUID) }
+    const closed = await pair.destinationClient.db('config').collection('transactions').findOne(session)
+    expect(closed?.['txnNum']).toBe((epoch + 1) * 2 ** 32)
     await expectClean()
   })
 
@@ -224,9 +316,7 @@ describe('after a commit that did not end', () => {
 describe('after a commit', () => {
   it('leaves the former source blocked unless --unblock names it', async () => {
     await fillSource()
-    const tandem = await startedSync({}, reversible)
-    await tandem.post('commit')
-    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
+    const tandem = await committedSync()
     await tandem.stop()
     expect(await clean({ yes: true })).toMatchObject({
       code: 0,
@@ -249,11 +339,9 @@ describe('after a commit', () => {
 
   it('cleans up both clusters after a reversal', async () => {
     await fillSource()
-    const tandem = await startedSync({}, reversible)
-    await tandem.post('commit')
-    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
-    await tandem.post('reverse')
-    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit after reverse' })
+    const tandem = await committedSync()
+    await give(tandem, 'reverse', 'COMMITTED')
+    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 180, what: 'canCommit after reverse' })
     await tandem.kill9()
     expect(await clean()).toMatchObject({
       code: 1,
@@ -291,17 +379,33 @@ describe('without a stored sync', () => {
     await fillSource()
     const tandem = await startedSync()
     await tandem.stop()
-    // User writes are blocked, so the test lifts the block for its own write.
-    await pair.destinationClient.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-    await pair.destinationClient
-      .db('tandem_internal')
-      .collection<{ _id: string }>('sync')
-      .updateOne({ _id: 'sync' }, { $set: { sourceIdentity: 'another' } })
+    const changed = { $set: { sourceIdentity: 'another' } }
+    await writeBlocked(pair.destinationClient, () =>
+      stored(pair.destinationClient, 'sync').updateOne({ _id: 'sync' }, changed),
+    )
     const before = await footprints()
     expect(await clean({ yes: true })).toMatchObject({
       code: 2,
       lines: [],
       err: expect.stringMatching(/^error: ClusterIdentityChanged: cluster1 holds the state of a sync between other/),
+    })
+    expect(await footprints()).toEqual(before)
+  })
+
+  it('refuses while a cluster keeps the record of a reversed sync with another cluster', async () => {
+    await fillSource()
+    const tandem = await startedSync()
+    await tandem.stop()
+    const record = await stored(pair.destinationClient, 'sync').findOne({ _id: 'sync' })
+    const move = { ...record, _id: 'sync', destinationIdentity: 'another', generation: 1 }
+    await stored(pair.sourceClient, 'moves').insertOne(move)
+    const before = await footprints()
+    expect(await clean({ yes: true })).toMatchObject({
+      code: 2,
+      lines: [],
+      err: expect.stringMatching(
+        /^error: ClusterIdentityChanged: cluster0 holds the record of a reversed sync between/,
+      ),
     })
     expect(await footprints()).toEqual(before)
   })

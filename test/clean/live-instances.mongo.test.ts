@@ -39,13 +39,21 @@ function keepOn(work: (at: number) => Promise<unknown>): void {
   })()
 }
 
-async function observe({ renewLeases = true, heartbeats = [] as Liveness[] } = {}) {
+const beat = (id: string) => ({
+  id,
+  incarnation: `${id}-1`,
+  coordinator: false,
+  partitions: [],
+  progress: idleProgress,
+})
+
+async function observe({ mayLoseHeartbeats = false, heartbeats = [] as Liveness[] } = {}) {
   const waitedFor: string[][] = []
   const began = performance.now()
   const alive = await liveInstances({
     clusters: [one.cluster],
     heartbeats,
-    renewLeases,
+    mayLoseHeartbeats,
     onWait: (ids) => waitedFor.push(ids),
   })
   return { alive, waitedFor, elapsedMS: performance.now() - began }
@@ -73,21 +81,35 @@ describe('a lease', () => {
     expect(elapsedMS).toBeLessThan(leaseMS)
   })
 
-  it('says nothing if the instances use Redis, because it is not renewed then', async () => {
+  it.each([
+    ['that is not renewed', undefined],
+    ['that was given back', new Date(0)],
+  ])('%s is observed for its whole duration if heartbeats may be lost', async (_, expiresAt) => {
+    await lease('a', expiresAt)
+    const { alive, waitedFor, elapsedMS } = await observe({ mayLoseHeartbeats: true })
+    expect([alive, waitedFor]).toEqual([[], [['a']]])
+    expect(elapsedMS).toBeGreaterThan(leaseMS)
+  })
+
+  it('that others have ended does not prove that its holder knows', async () => {
+    await lease('a', new Date(0))
+    await leases().updateOne({ _id: 'a' }, { $set: { buried: true } })
+    expect(await observe()).toMatchObject({ alive: [], waitedFor: [['a']] })
+  })
+
+  it('belongs to a living instance whose heartbeats return after they were lost', async () => {
     await lease('a')
-    expect(await observe({ renewLeases: false })).toMatchObject({ alive: [], waitedFor: [] })
+    const store = new MongoLiveness(one.cluster, { ttlMS: leaseMS })
+    keepOn(async (at) => {
+      if (at > 10) await store.publish(beat('a'))
+    })
+    const { alive, elapsedMS } = await observe({ mayLoseHeartbeats: true, heartbeats: [store] })
+    expect(alive).toEqual(['a'])
+    expect(elapsedMS).toBeLessThan(leaseMS)
   })
 })
 
 describe('a heartbeat', () => {
-  const beat = (id: string) => ({
-    id,
-    incarnation: `${id}-1`,
-    coordinator: false,
-    partitions: [],
-    progress: idleProgress,
-  })
-
   it('that is followed by another one belongs to a living instance, without a lease too', async () => {
     const store = new MongoLiveness(one.cluster, { ttlMS: leaseMS })
     await store.publish(beat('a'))

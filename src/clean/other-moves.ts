@@ -1,0 +1,27 @@
+import { FatalError } from '../domain/errors.ts'
+import type { Cluster, ClusterName } from '../mongo/cluster.ts'
+import type { ClusterFacts } from '../mongo/identity.ts'
+import { Metadata } from '../mongo/metadata.ts'
+import type { RetryContext } from '../mongo/retry.ts'
+import { clusterNames } from '../session/find-stored.ts'
+
+/**
+ * Throws FatalError ClusterIdentityChanged if a sync was moved by a reversal from one of the clusters to a third one. That
+ * sync is trusted only while the cluster that it was moved from keeps the record of the move.
+ */
+export async function refuseOtherMoves(
+  clusters: Record<ClusterName, Cluster>,
+  facts: Record<ClusterName, ClusterFacts>,
+  context: RetryContext,
+): Promise<void> {
+  const given = new Set(clusterNames.map((name) => facts[name].identity))
+  for (const name of clusterNames) {
+    const move = await new Metadata(clusters[name], context).loadMove()
+    if (!move || (given.has(move.sourceIdentity) && given.has(move.destinationIdentity))) continue
+    throw new FatalError(
+      'ClusterIdentityChanged',
+      `${name} holds the record of a reversed sync between other clusters than the ones given. Nothing was changed. Run clean ` +
+        'with the clusters of that sync first.',
+    )
+  }
+}
