@@ -94,7 +94,8 @@ function failureLabels(failure: Failure): Record<string, string> {
   const { cluster, codeName } = errorDetails(failure.error, causeOfFailure(failure))
   return {
     error: failure.error,
-    ...(cluster !== undefined && { cluster }),
+    // A target in Prometheus often has a label `cluster` of its own.
+    ...(cluster !== undefined && { mongodb_cluster: cluster }),
     ...(codeName !== undefined && { code_name: codeName }),
   }
 }

@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander'
 import { type CopyReadPreference, copyReadPreferences } from '../domain/read-preference.ts'
 import type { RedisTls } from '../domain/redis-url.ts'
-import { redactUri } from '../domain/uri-rules.ts'
+import { redactUri, shownUri } from '../domain/uri-rules.ts'
 import type { LogOptions } from '../log/log-options.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
 import { addListenOptions, type ListenOptions, readListenOptions } from './listen-options.ts'
@@ -111,7 +111,7 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
 export function shownOptions(options: ServeCommandOptions): Record<string, unknown> {
   const { cluster0, cluster1, id, port, bind, loadLevel, logPath, logLevel, redis, exitOnFailure } = options
   return {
-    ...{ cluster0: redactUri(cluster0), cluster1: redactUri(cluster1), id, port, bind, loadLevel, logPath },
+    ...{ cluster0: shownUri(cluster0), cluster1: shownUri(cluster1), id, port, bind, loadLevel, logPath },
     ...{ verbosity: logLevel, redis: redis && redactUri(redis), exitOnFailure },
     ...{ tls: options.tls !== null, token: options.tokens !== null },
   }

@@ -1,3 +1,4 @@
+import { listCollections } from '../definitions/listing.ts'
 import type { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { type ChangeEvent, parseChangeEvent } from '../domain/change-event.ts'
@@ -5,6 +6,7 @@ import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import type { LateWrites } from '../domain/commit-request.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { isTimeSeries } from '../domain/namespace-filter.ts'
 import { notLost } from '../domain/not-lost.ts'
 import { readChangeStream, shortAwaitMS } from '../mongo/change-stream.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -129,12 +131,33 @@ async function readSince(
     const events = batch.events
       .map(parseChangeEvent)
       .filter(({ kind, time, collection }) => time > since && kind !== 'silent' && isUserCollection(collection))
-    if (events.length > 0) await take(events)
+    const counted = await withoutSkipped(parts, events)
+    if (counted.length > 0) await take(counted)
     // The position must be later than `until`, because many events may share that time.
     if (batch.position.time > until) break
   }
   await after
   return until
+}
+
+/**
+ * Leaves out that time-series collections were created or dropped, if the sync skips them. Like those of views, these
+ * events have no UUID, and do not say what was dropped. If neither cluster has anything of that name that is synced, then
+ * nothing that is synced was lost or is missing.
+ */
+async function withoutSkipped(parts: LateChangesParts, events: ChangeEvent[]): Promise<ChangeEvent[]> {
+  const { source, destination, selection, context } = parts
+  if (!selection.skipsTimeSeries) return events
+  const counted: ChangeEvent[] = []
+  for (const event of events) {
+    const { operationType, uuid, database, collection } = event
+    const list = (cluster: Cluster) =>
+      retry('checking for late writes', context, () => listCollections(cluster, database, collection))
+    const mayBeSkipped = uuid === '' && (operationType === 'create' || operationType === 'drop')
+    const listed = mayBeSkipped && [...(await list(source)), ...(await list(destination))]
+    if (!listed || listed.some((one) => !isTimeSeries(one))) counted.push(event)
+  }
+  return counted
 }
 
 function describe({ operationType, database, collection, idElement }: ChangeEvent): string {

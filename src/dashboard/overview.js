@@ -119,7 +119,7 @@ function showCopy({ estimatedCopiedBytes: copied, estimatedTotalBytes: total, pe
   const existing =
     converging > 0 ? [`${count(converging)} ${converging === 1 ? 'collection' : 'collections'} converging`] : []
   const details = [`${bytes(copied)} of ${bytes(total)}`, ...rates, ...existing]
-  showText('copy-detail', hasBegun ? details.join(' · ') : 'not hasBegun')
+  showText('copy-detail', hasBegun ? details.join(' · ') : 'not begun')
 }
 
 /** @param {Progress | null} leading */
@@ -135,5 +135,5 @@ function showVerification(leading) {
   bar.value = hasBegun ? share : 0
   showText('verification-share', hasBegun ? `${share.toFixed(1)} %` : '–')
   const documents = `${count(hashed)} of ${count(all)} documents`
-  showText('verification-detail', hasBegun ? `${side.phase} · ${documents}` : 'not hasBegun')
+  showText('verification-detail', hasBegun ? `${side.phase} · ${documents}` : 'not begun')
 }

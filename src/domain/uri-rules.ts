@@ -126,6 +126,36 @@ export function redactUri(uri: string): string {
 }
 
 /**
+ * Options of a connection string whose values cannot be secrets: names of the servers' own things, switches, numbers and
+ * paths of files. Any other option may hold free text, such as `appName`.
+ */
+const plainOptions = new Set(
+  [
+    ...['replicaSet', 'directConnection', 'loadBalanced', 'srvMaxHosts', 'srvServiceName', 'localThresholdMS'],
+    ...['tls', 'ssl', 'tlsCAFile', 'tlsCRLFile', 'tlsCertificateKeyFile', ...unverifiedOptions],
+    ...['authSource', 'authMechanism', 'compressors', 'zlibCompressionLevel'],
+    ...['readPreference', 'readConcernLevel', 'w', 'journal', 'retryReads', 'retryWrites', 'maxStalenessSeconds'],
+    ...['maxPoolSize', 'minPoolSize', 'maxConnecting', 'maxIdleTimeMS', 'waitQueueTimeoutMS', 'timeoutMS'],
+    ...['connectTimeoutMS', 'serverSelectionTimeoutMS', 'heartbeatFrequencyMS', 'proxyHost', 'proxyPort'],
+  ].map((option) => option.toLowerCase()),
+)
+
+/**
+ * A connection string for the log, which people send to others: the hosts, the database, and the options that cannot be
+ * secrets. It is put together from the driver's own reading, so that nothing else of the text gets into it.
+ */
+export function shownUri(uri: string): string {
+  const parsed = parseUri(uri)
+  if (parsed === null) return '***'
+  const { protocol, username, hosts, pathname, searchParams } = parsed
+  const options = [...searchParams]
+    .filter(([option]) => plainOptions.has(option.toLowerCase()))
+    .map(([option, value]) => `${option}=${encodeURIComponent(value).replaceAll('%2F', '/')}`)
+  const query = options.length > 0 ? `?${options.join('&')}` : ''
+  return `${protocol}//${username ? '***@' : ''}${hosts.join(',')}${pathname}${query}`
+}
+
+/**
  * Redacts every connection string (or other address with a user) in a text, for instance in an error message. The
  * time is linear in the length of the text. Regular expressions that search from every position take cubic time, and
  * anyone can cause a message with a long text, for instance by the name of a collection.

@@ -41,10 +41,12 @@ export type PositionKey = number | 'reverse' | 'former'
 const collectionsVersion = { writes: 2, reads: [1, 2] } as const
 
 /**
- * The version of the record of a sync. It is 2 only if the configuration has a value that earlier releases do not know:
- * they would read any value of `buildIndexes` but `never` as `beforeDataCopy`, and build other indexes.
+ * The version of the record of a sync. It is higher than 1 only if the configuration has a value that earlier releases do
+ * not know. They would read any value of `buildIndexes` but `never` as `beforeDataCopy`, and build other indexes. They
+ * would ignore `timeseries: skip`, and end in FAILED when they find a time-series collection.
  */
 function recordVersion({ configuration }: SyncRecord): number {
+  if (configuration.timeseries === 'skip') return 3
   return knownToVersion1.has(configuration.buildIndexes) ? 1 : 2
 }
 
@@ -70,7 +72,7 @@ export class Metadata {
    */
   constructor(destination: Cluster, context: RetryContext, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = new StoredDocuments(destination, context)
-    this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2] })
+    this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2, 3] })
     this.segments = new SegmentStore(this.#stored, coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = new StoredDocuments(destination, context, collectionsVersion)
@@ -237,7 +239,7 @@ function configurationOf({ existingData, timeseries, ...others }: Document): Sta
 
 /**
  * Leaves the default of `timeseries` out, so that an earlier release still finds its own configuration in the record.
- * It ignores `skip`, and ends in FAILED with UnsupportedCollection when it finds a time-series collection.
+ * It refuses a record with `skip` because of its version (`recordVersion`).
  */
 function storedRecord({ configuration, ...others }: SyncRecord): Document {
   const { timeseries, ...known } = configuration

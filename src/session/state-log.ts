@@ -17,7 +17,8 @@ export class StateLog {
   /** The state of the sync as a whole, as this instance knows it. */
   #sync: string | null = null
   #loggedSync: string | null = null
-  #phases = { copyCompleted: false, commitRequested: false }
+  /** Null while this instance takes part in no sync. */
+  #phases: Pick<InstanceSnapshot['context'], 'copyCompleted' | 'commitRequested'> | null = null
 
   /** @param retrying names the operation that is being retried now */
   constructor(journal: Journal, retrying: () => string | undefined) {
@@ -59,9 +60,11 @@ export class StateLog {
 
   /** The phases as mongosync's log names them. src/copy logs those of the copy. */
   #logPhases({ context }: InstanceSnapshot): void {
-    const { copyCompleted, commitRequested } = context
+    const { configuration, copyCompleted, commitRequested } = context
     const before = this.#phases
-    this.#phases = { copyCompleted, commitRequested }
+    this.#phases = configuration && { copyCompleted, commitRequested }
+    // A first snapshot whose copy is complete, or that commits, is a restored one: its phases began before the restart.
+    if (before === null) return
     if (copyCompleted && !before.copyCompleted) this.#journal('Starting change event application phase', {})
     if (commitRequested && !before.commitRequested) this.#journal('Commit handler called', {})
   }

@@ -204,7 +204,7 @@ describe('GET /metrics', () => {
     addCircumstances(cause, { cluster: 'cluster1', command: 'find', namespace: 'canary.things' })
     const failure = toFailure(new FatalError('MissingPrivileges', 'canary', { cause }))
     const { samples, text } = await metrics(() => ({ ...running, state: 'FAILED', failure }))
-    const labels = 'error="MissingPrivileges",cluster="cluster1",code_name="Unauthorized"'
+    const labels = 'error="MissingPrivileges",mongodb_cluster="cluster1",code_name="Unauthorized"'
     expect(samples.get(`tandem_failure{${labels}}`)).toBe(1)
     expect(text).not.toContain('canary')
   })

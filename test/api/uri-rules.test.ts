@@ -5,6 +5,7 @@ import {
   checkUri,
   redactUri,
   redactUris,
+  shownUri,
   unverifiedOptionsOf,
 } from '../../src/domain/uri-rules.ts'
 
@@ -198,4 +199,15 @@ describe('redactUri and redactUris', () => {
       { numRuns: 60, examples: [[['?token']], [['://']], [['a']], [['?']], [['&']], [['a:']]] },
     )
   })
+})
+
+test.each([
+  ['mongodb://u:p@a:1,b/?replicaSet=rs&appName=hunter2&tls=true', 'mongodb://***@a:1,b/?replicaSet=rs&tls=true'],
+  ['mongodb://a/?appname=hunter2%40x', 'mongodb://a/'],
+  ['mongodb://u:p@a/?authSource=b%40c%26d&w=majority', 'mongodb://***@a/?authSource=b%40c%26d&w=majority'],
+  ['mongodb+srv://u:p@a.test/admin?proxyUsername=hunter2', 'mongodb+srv://***@a.test/admin'],
+  ['mongodb://a/?tlsCAFile=/x/ca.pem&authMechanismProperties=TOKEN:x', 'mongodb://a/?tlsCAFile=/x/ca.pem'],
+  ['not a connection string, but hunter2', '***'],
+])('%s is logged as %s', (uri, logged) => {
+  expect(shownUri(uri)).toBe(logged)
 })

@@ -93,3 +93,22 @@ describe('a late delete on the source', () => {
     expect(await findLateWrites(parts, since)).toMatchObject({ total: 1 })
   })
 })
+
+it('a time-series collection that was created or dropped late is no write of a sync that skips them, but a view is', async () => {
+  const { parts: all, since } = await synced([{ _id: 1 }], {}, null)
+  const every = { includeNamespaces: null, excludeNamespaces: null }
+  const parts = { ...all, selection: new Selection(clusters.source, every, 'skip') }
+  const timeseries = { timeField: 'at' }
+  await source().createCollection('weather', { timeseries })
+  expect(await findLateWrites(all, since)).toMatchObject({ first: [`create on ${database}.weather`] })
+  expect(await findLateWrites(parts, since)).toEqual({ total: 0, first: [] })
+  await source().dropCollection('weather')
+  await destination().createCollection('weather', { timeseries })
+  expect(await applyLateDeletes(parts, since)).toMatchObject({ expired: 0 })
+
+  await source().createCollection('view', { viewOn: 'sessions', pipeline: [] })
+  await destination().createCollection('view', { viewOn: 'sessions', pipeline: [] })
+  expect(await findLateWrites(parts, since)).toEqual({ total: 1, first: [`create on ${database}.view`] })
+  await source().dropCollection('view')
+  await expect(applyLateDeletes(parts, since)).rejects.toMatchObject({ failure: 'SourceWritten' })
+})

@@ -77,6 +77,7 @@ it('shows a sync from IDLE through a commit and a reversal, and sends commands t
   const { page, complaints } = await open(a)
   await shows(page, '#info', 'No sync has been started')
   expect(await text(page, '#why-not-pause')).toBe('no sync has been started')
+  for (const detail of ['#copy-detail', '#verification-detail']) expect(await text(page, detail)).toBe('not begun')
 
   // At 1 MB per second, there is enough data to observe the copy.
   expectAccepted(await instances.post('start', body))

@@ -5,7 +5,7 @@ import { buildIndexesModes } from '../../src/domain/build-indexes.ts'
 import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
-import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import type { StartConfiguration, TimeSeries } from '../../src/domain/start-request.ts'
 import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
 import { sameConfiguration } from '../../src/session/begin-sync.ts'
 import { rawDocument } from '../support/bson-values.ts'
@@ -135,20 +135,20 @@ it('the record of an earlier release, without timeseries, is one that refuses ti
   expect([matches({}), matches({ timeseries: 'refuse' }), matches({ timeseries: 'skip' })]).toEqual([true, true, false])
 
   await metadata().saveSync(record(parseStartBody({ ...body, timeseries: 'skip' })))
-  expect(await stored.findOne()).toMatchObject({ schemaVersion: 1, configuration: { timeseries: 'skip' } })
+  expect(await stored.findOne()).toMatchObject({ schemaVersion: 3, configuration: { timeseries: 'skip' } })
   const skipping = (await metadata().loadSync())?.configuration as StartConfiguration
   expect(sameConfiguration(skipping, parseStartBody({ ...body, timeseries: 'skip' }))).toBe(true)
 })
 
-it('the record has a version that an earlier release refuses only if buildIndexes has a value unknown to it', async () => {
+it('the record has a version that an earlier release refuses only if the configuration has a value unknown to it', async () => {
   const stored = one.client.db('tandem_internal')
-  const record = (buildIndexes: StartConfiguration['buildIndexes']): SyncRecord => ({
+  const record = (buildIndexes: StartConfiguration['buildIndexes'], timeseries: TimeSeries = 'refuse'): SyncRecord => ({
     configuration: {
       source: 'cluster0',
       destination: 'cluster1',
       buildIndexes,
       existingData: 'refuse',
-      timeseries: 'refuse',
+      timeseries,
     } as StartConfiguration,
     ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
     ...{ partitions: 17, redis: false, generation: 0 },
@@ -168,6 +168,15 @@ it('the record has a version that an earlier release refuses only if buildIndexe
     await metadata().announceMove(record(mode))
     expect(await metadata().loadMove()).toEqual(record(mode))
     expect(await stored.collection('moves').findOne()).toMatchObject({ schemaVersion })
+
+    const skipping = record(mode, 'skip')
+    await stored.collection('sync').deleteMany({})
+    for (const other of [skipping, record(mode)]) expect(await metadata().createSync(other)).toEqual(skipping)
+    await metadata().announceMove(skipping)
+    for (const name of ['sync', 'moves']) {
+      expect(await stored.collection(name).findOne()).toMatchObject({ schemaVersion: 3 })
+    }
+    expect([await metadata().loadSync(), await metadata().loadMove()]).toEqual([skipping, skipping])
   }
 })
 

@@ -1,4 +1,8 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
+import { createActor } from 'xstate'
+import { instanceMachine } from '../../machines/instance.ts'
+import type { InstanceContext } from '../../machines/instance-context.ts'
+import { parseStartBody } from '../../src/api/start-body.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { StateLog } from '../../src/session/state-log.ts'
@@ -50,4 +54,28 @@ it('no progress is logged before there is a sync', () => {
   vi.advanceTimersByTime(60_000)
   expect(logged).toEqual([['progress', expect.objectContaining({ state: 'RUNNING' })]])
   report[Symbol.dispose]()
+})
+
+const idle = createActor(instanceMachine, { input: null }).getSnapshot()
+const configuration = parseStartBody({ source: 'cluster0', destination: 'cluster1' })
+const running = (more: Partial<InstanceContext>) =>
+  createActor(instanceMachine, { input: { ...idle.context, configuration, ...more } }).getSnapshot()
+const phases = () => logged.map(([message]) => message).filter((message) => /^Starting|^Commit/.test(message))
+
+it('each phase is logged when it begins', () => {
+  const log = stateLog()
+  for (const snapshot of [idle, running({}), running({ copyCompleted: true })]) log.logged(snapshot)
+  expect(phases()).toEqual(['Starting change event application phase'])
+  for (const commitRequested of [true, true, false, true]) log.logged(running({ copyCompleted: true, commitRequested }))
+  expect(phases().slice(1)).toEqual(['Commit handler called', 'Commit handler called'])
+})
+
+it('a phase that began before a restart is not logged again, and a later one is', () => {
+  const committing = running({ copyCompleted: true, commitRequested: true })
+  const log = stateLog()
+  for (const snapshot of [idle, committing, committing]) log.logged(snapshot)
+  expect(phases()).toEqual([])
+  log.logged(running({ copyCompleted: true }))
+  log.logged(committing)
+  expect(phases()).toEqual(['Commit handler called'])
 })
