@@ -69,7 +69,11 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   }
   const entries = catalog.entries()
   const existing = found ?? (await deferredOptions.read(entries))
-  await refuseMissing(parts, existing)
+  await refuseMissing(
+    parts,
+    entries.filter(({ destinationUUID: uuid }) => !existing.has(uuid ?? '')),
+    'preparing the commit',
+  )
   parts.atStep('capped')
   const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
   await each(parts, capped, (entry) =>
@@ -106,13 +110,20 @@ async function reconcileDiffering(parts: CommitParts, read?: BothCatalogs): Prom
   return null
 }
 
-/** Throws FatalError DestinationConflict when somebody has dropped a collection on the destination. */
-async function refuseMissing(parts: CommitParts, existing: ExistingDefinitions): Promise<void> {
-  const unseen = parts.catalog.entries().filter(({ destinationUUID: uuid }) => uuid && !existing.has(uuid))
-  if (unseen.length === 0) return
+/** Throws FatalError DestinationConflict when somebody has dropped one of these collections on the destination. */
+async function refuseMissing(parts: CommitParts, entries: readonly CatalogEntry[], during: string): Promise<void> {
+  if (entries.length === 0) return
   const what = 'looking for dropped collections'
-  const [missing] = await retry(what, parts.context, () => findMissing(parts, unseen))
-  if (missing) throw droppedByAnother(missing, 'preparing the commit')
+  const [missing] = await retry(what, parts.context, () => findMissing(parts, entries))
+  if (missing) throw droppedByAnother(missing, during)
+}
+
+/**
+ * Looks for dropped collections a last time before the decision. The preparation may have taken long since it looked for
+ * them, and without verification nothing else notices them.
+ */
+export async function refuseDropped(parts: CommitParts): Promise<void> {
+  await refuseMissing(parts, parts.catalog.entries(), 'checking the destination before the commit')
 }
 
 function withMissingIndexes(
