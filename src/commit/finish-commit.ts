@@ -9,6 +9,7 @@ import { copyZones } from '../definitions/zones.ts'
 import type { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { isCapped } from '../domain/definition.ts'
+import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -86,7 +87,10 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   parts.atStep('prepareIndexes')
   await deferredOptions.prepareIndexes(entries, existing)
   // Zones have no change events. The balancer must find them when its setting is restored.
-  await retry('copying zones', parts.context, () => copyZones(source, destination, entries))
+  // The source may be blocked now, and the zones can be created after the commit, so a refused one does not fail it.
+  const logRefused = (what: string, { cause }: FatalError): void =>
+    parts.context.journal?.('zone not copied', { what, error: errorText(cause) })
+  await retry('copying zones', parts.context, () => copyZones(source, destination, entries, logRefused))
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */
