@@ -24,6 +24,8 @@ export interface SharedCatalogParts {
  * lost its majority may show an older catalog. It steps down within this time (`electionTimeoutMillis`).
  */
 const missedMaxMS = 10_000
+/** An absence that was last noticed longer ago (ms) is over. Writes that miss a collection are repeated more often. */
+const missedAgainMS = 5_000
 
 /**
  * The catalog that several instances share. The coordinator stores it and all instances load it. The destination may
@@ -33,8 +35,8 @@ export class SharedCatalog {
   readonly catalog = new Catalog()
   readonly #parts: SharedCatalogParts
   readonly #changes = pLimit(1)
-  /** When the destination was first found without a collection, by its UUID, in ms of `performance.now()`. */
-  readonly #missedSince = new Map<string, number>()
+  /** The collections that the destination was found without, by UUID. In ms of `performance.now()`. */
+  readonly #missed = new Map<string, { since: number; last: number }>()
 
   constructor(parts: SharedCatalogParts) {
     this.#parts = parts
@@ -139,7 +141,7 @@ export class SharedCatalog {
     const listed = await listCollections(destination, entry.database)
     const found = listed.find((one) => one.uuid === known.destinationUUID)
     if (found) {
-      this.#missedSince.delete(entry.uuid)
+      this.#missed.delete(entry.uuid)
       known.name = found.name
       entry.name = found.name
       return true
@@ -150,7 +152,7 @@ export class SharedCatalog {
     const onSource = all.filter((one) => one.uuid === entry.uuid)
     const selected = known.destinationUUID ? await selection.among(entry.database, onSource) : []
     if (selected.length > 0) this.#refuseMissing(known)
-    else this.#missedSince.delete(entry.uuid)
+    else this.#missed.delete(entry.uuid)
     return onSource.length > 0
   }
 
@@ -158,8 +160,9 @@ export class SharedCatalog {
     // Another coordinator may create the collection again for a convergence. It has taken this instance's lease before.
     this.#parts.destination.fence()
     const now = performance.now()
-    const since = this.#missedSince.get(entry.uuid) ?? now
-    this.#missedSince.set(entry.uuid, since)
+    const known = this.#missed.get(entry.uuid)
+    const since = known && now - known.last <= missedAgainMS ? known.since : now
+    this.#missed.set(entry.uuid, { since, last: now })
     if (now - since > missedMaxMS) throw droppedByAnother(entry, 'writing documents')
   }
 

@@ -9,6 +9,7 @@ import { copyZones } from '../definitions/zones.ts'
 import type { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { isCapped } from '../domain/definition.ts'
+import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -69,7 +70,11 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   }
   const entries = catalog.entries()
   const existing = found ?? (await deferredOptions.read(entries))
-  await refuseMissing(parts, existing)
+  await refuseMissing(
+    parts,
+    entries.filter(({ destinationUUID: uuid }) => !existing.has(uuid ?? '')),
+    'preparing the commit',
+  )
   parts.atStep('capped')
   const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
   await each(parts, capped, (entry) =>
@@ -82,7 +87,10 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   parts.atStep('prepareIndexes')
   await deferredOptions.prepareIndexes(entries, existing)
   // Zones have no change events. The balancer must find them when its setting is restored.
-  await retry('copying zones', parts.context, () => copyZones(source, destination, entries))
+  // The source may be blocked now, and the zones can be created after the commit, so a refused one does not fail it.
+  const logRefused = (what: string, { cause }: FatalError): void =>
+    parts.context.journal?.('zone not copied', { what, error: errorText(cause) })
+  await retry('copying zones', parts.context, () => copyZones(source, destination, entries, logRefused))
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */
@@ -106,13 +114,20 @@ async function reconcileDiffering(parts: CommitParts, read?: BothCatalogs): Prom
   return null
 }
 
-/** Throws FatalError DestinationConflict when somebody has dropped a collection on the destination. */
-async function refuseMissing(parts: CommitParts, existing: ExistingDefinitions): Promise<void> {
-  const unseen = parts.catalog.entries().filter(({ destinationUUID: uuid }) => uuid && !existing.has(uuid))
-  if (unseen.length === 0) return
+/** Throws FatalError DestinationConflict when somebody has dropped one of these collections on the destination. */
+async function refuseMissing(parts: CommitParts, entries: readonly CatalogEntry[], during: string): Promise<void> {
+  if (entries.length === 0) return
   const what = 'looking for dropped collections'
-  const [missing] = await retry(what, parts.context, () => findMissing(parts, unseen))
-  if (missing) throw droppedByAnother(missing, 'preparing the commit')
+  const [missing] = await retry(what, parts.context, () => findMissing(parts, entries))
+  if (missing) throw droppedByAnother(missing, during)
+}
+
+/**
+ * Looks for dropped collections a last time before the decision. The preparation may have taken long since it looked for
+ * them, and without verification nothing else notices them.
+ */
+export async function refuseDropped(parts: CommitParts): Promise<void> {
+  await refuseMissing(parts, parts.catalog.entries(), 'checking the destination before the commit')
 }
 
 function withMissingIndexes(

@@ -11,6 +11,7 @@ import type { Cluster, CommandOptions } from '../mongo/cluster.ts'
 import { MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { readShards } from '../mongo/config-database.ts'
 import { codeOf, isTransient, ranOutOfTime, TransientReplyError } from '../mongo/errors.ts'
+import type { RetryContext } from '../mongo/retry.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import { presplit } from './presplit.ts'
 import { type Distribution, readDistributions, readPlacements } from './sharding.ts'
@@ -35,6 +36,7 @@ const limitedAttemptsMax = 20
 export class DestinationSharding {
   readonly #destination: Cluster
   readonly #source: Cluster
+  readonly #context: Pick<RetryContext, 'signal' | 'journal'>
   #shards: Promise<string[]> | null = null
   /** Serializes commands: two databases must not choose the same shard, and a shard migrates one chunk at a time. */
   readonly #turns = pLimit(1)
@@ -42,7 +44,9 @@ export class DestinationSharding {
   /** The number of collections that were distributed. */
   #distributed = 0
 
-  constructor(destination: Cluster, source: Cluster) {
+  /** @param context ends and logs the distribution of a collection */
+  constructor(destination: Cluster, source: Cluster, context: Pick<RetryContext, 'signal' | 'journal'>) {
+    this.#context = context
     this.#destination = destination
     this.#source = source
   }
@@ -86,8 +90,13 @@ export class DestinationSharding {
     const first = this.#distributed++ % Math.max(1, shards.length)
     const inTurn = [...shards.slice(first), ...shards.slice(0, first)]
     await this.#turns(async () => {
-      await copyZones(this.#source, this.#destination, [entry])
-      await presplit(this.#source, this.#destination, entry, shardKey, inTurn)
+      await copyZones(this.#source, this.#destination, [entry], (_what, error) => {
+        throw error
+      })
+      const { signal, journal } = this.#context
+      const uneven = (error: unknown): void =>
+        journal?.('uneven distribution', { namespace: namespace(entry.database, entry.name), error: errorText(error) })
+      await presplit(this.#source, this.#destination, entry, shardKey, inTurn, { signal, uneven })
     })
   }
 

@@ -6,10 +6,11 @@ import type { RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
-import { type Chunk, readChunks } from '../mongo/config-database.ts'
+import { type Chunk, listShards, readChunks } from '../mongo/config-database.ts'
+import { codeOf, isOwnTimeLimit, isTransient, ranOutOfTime } from '../mongo/errors.ts'
 import { type CollectionSize, sizeOf } from '../mongo/sample.ts'
 import { edgesOf, readPlacedRanges, shardsFor } from './placed-ranges.ts'
-import { evenHashes, minKey, sampleKeys } from './sample-keys.ts'
+import { evenHashes, minKey, sampleKeys, samplesMax } from './sample-keys.ts'
 import { readDistribution } from './sharding.ts'
 import { SplitCollection } from './split-collection.ts'
 
@@ -24,6 +25,11 @@ const chunksPerShardMax = 90
 const chunksMax = 2_000
 const samplesPerChunk = 20
 
+export interface PresplitContext {
+  signal: AbortSignal
+  uneven: (error: unknown) => void
+}
+
 /**
  * Splits an empty collection into chunks and distributes them over the shards. If the source's collection has the same
  * shard key, the boundaries are those of its chunks, and their sizes are estimated by a sample. Otherwise, and within a
@@ -32,6 +38,7 @@ const samplesPerChunk = 20
  * goes to a shard of that zone.
  * Only an even distribution depends on this function, so refused splits and moves are ignored.
  * @param shards the shards that may receive chunks. The first chunks go to the first of them
+ * @param uneven called when the collection may be distributed unevenly
  */
 export async function presplit(
   source: Cluster,
@@ -39,16 +46,17 @@ export async function presplit(
   entry: CatalogEntry,
   key: ShardKey,
   shards: readonly string[],
+  { signal, uneven }: PresplitContext,
 ): Promise<void> {
   if (shards.length < 2) return
   const size = await sizeOf(source, { database: entry.database, name: entry.sourceName, uuid: entry.uuid }).catch(gone)
   if (!size) return
-  const target = new SplitCollection(destination, entry, key)
+  const target = new SplitCollection(destination, entry, key, { signal, uneven })
   const zones = await readPlacedRanges(destination, entry, key, shards)
   const existing = key[0]?.hashed ? await target.chunks() : null
   const planned = existing
     ? planHashedChunks(existing, key, size, shards.length)
-    : await planChunks(source, entry, key, size, shards.length)
+    : await planChunks(source, entry, key, size, shards.length, uneven)
   if (zones.length === 0) {
     if (existing) return await splitFurther(target, existing, planned)
     if (planned.length === 1) return
@@ -96,17 +104,31 @@ async function planChunks(
   source: Cluster,
   entry: CatalogEntry,
   key: ShardKey,
-  { bytes, documents }: CollectionSize,
+  size: CollectionSize,
   shards: number,
+  uneven: (error: unknown) => void,
 ): Promise<PlannedChunk[]> {
+  const { bytes, documents } = size
   const max = chunksMaxOf(shards)
   const known = await sourceBoundaries(source, entry, key)
   // From an unsharded collection, a small one is distributed too. Otherwise it has as many chunks as on the source.
   const least = known ? known.length + 1 : documents < shards ? 1 : shards
   const wanted = Math.min(max, Math.max(least, Math.ceil(bytes / chunkBytes)))
   if (wanted === 1) return [{ from: null, weight: 1 }]
-  const samples = documents > 0 ? await sampleKeys(source, entry, key, wanted * samplesPerChunk) : []
+  const sourceShards = source.sharded ? (await listShards(source)).length : 1
+  const count = Math.min(wanted * samplesPerChunk, samplesMax(size, sourceShards))
+  const samples = count > 0 ? await sampleKeys(source, entry, key, count).catch(withoutSamples(uneven)) : []
   return chooseChunks(known ?? [], samples, wanted, max)
+}
+
+/** A sample that the server refuses, or that takes too long, would fail again when the creation is repeated. */
+function withoutSamples(uneven: (error: unknown) => void): (error: unknown) => KeyValues[] {
+  return (error) => {
+    const isRefused = codeOf(error) !== undefined && !isTransient(error)
+    if (!isRefused && !ranOutOfTime(error) && !isOwnTimeLimit(error)) throw error
+    uneven(error)
+    return []
+  }
 }
 
 function chunksMaxOf(shards: number): number {

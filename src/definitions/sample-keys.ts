@@ -4,10 +4,22 @@ import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { RawCursor } from '../mongo/raw-cursor.ts'
+import type { CollectionSize } from '../mongo/sample.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
 export const minKey: TypedValue = Buffer.from([bsonType.minKey])
 const sampleLimitMS = 10 * 60_000
+
+/**
+ * How many documents may be sampled. Each shard of the source draws as many from its own documents, by a random cursor
+ * for less than a twentieth of them, and otherwise by reading all. Half of that leaves room for shards that have fewer
+ * documents than others. A small collection is read quickly anyway.
+ */
+export function samplesMax({ bytes, documents }: CollectionSize, sourceShards: number): number {
+  return bytes <= readWholeBytesMax ? documents : Math.floor(documents / (40 * sourceShards))
+}
+
+const readWholeBytesMax = 1024 ** 3
 
 /** The shard key values of `count` random documents of the source, in key order. Text is compared by its bytes. */
 export async function sampleKeys(

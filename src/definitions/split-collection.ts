@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { MongoServerError } from 'mongodb'
+import { MongoServerError, MongoTopologyClosedError } from 'mongodb'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { KeyValues } from '../domain/choose-chunks.ts'
 import { assert } from '../domain/errors.ts'
@@ -7,22 +7,30 @@ import { namespace } from '../domain/namespace.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { type Chunk, readChunks } from '../mongo/config-database.ts'
-import { code, codeOf, isTransient, ranOutOfTime } from '../mongo/errors.ts'
+import { isTransient } from '../mongo/errors.ts'
 import { RawValue } from '../mongo/raw-values.ts'
+import type { PresplitContext } from './presplit.ts'
 import { minKey } from './sample-keys.ts'
 
-/** The destination's collection, whose chunks are split and moved. Every method may be repeated. */
+/**
+ * The destination's collection, whose chunks are split and moved. Every method may be repeated. After a transient error
+ * that does not pass, the collection is not split or moved any more: if the caller got that error, it would repeat the
+ * creation of all collections of the database.
+ */
 export class SplitCollection {
   readonly #destination: Cluster
   readonly #entry: CatalogEntry
   readonly #name: string
   readonly #key: ShardKey
+  readonly #context: PresplitContext
+  #isGivenUp = false
 
-  constructor(destination: Cluster, entry: CatalogEntry, key: ShardKey) {
+  constructor(destination: Cluster, entry: CatalogEntry, key: ShardKey, context: PresplitContext) {
     this.#destination = destination
     this.#entry = entry
     this.#name = namespace(entry.database, entry.name)
     this.#key = key
+    this.#context = context
   }
 
   async chunks(): Promise<Chunk[]> {
@@ -34,15 +42,43 @@ export class SplitCollection {
   async split(at: KeyValues | null): Promise<void> {
     if (at === null) return
     const command = { split: this.#name, middle: this.#bound(at) }
-    await unlessRefused(this.#destination.write('admin', command, { withoutWriteConcern: true }))
+    await this.#attempt(() => this.#destination.write('admin', command, { withoutWriteConcern: true }))
   }
 
   async move({ min, max, shard }: Chunk, to: string): Promise<void> {
     if (shard === to) return
     const bounds = [this.#bound(min.map(({ value }) => value)), this.#bound(max.map(({ value }) => value))]
     // The chunk is empty, so its move usually takes less than the time limit of a write.
-    const move = () => this.#destination.write('admin', { moveChunk: this.#name, bounds, to })
-    await unlessRefused(whenFree(move))
+    await this.#attempt(() => this.#destination.write('admin', { moveChunk: this.#name, bounds, to }))
+  }
+
+  /**
+   * Repeats a change after a transient error: a shard refuses a move while another one is not finished, or elects a
+   * primary. Ignores other errors of the server. It refuses to split at the minimum key or at an existing chunk
+   * boundary, and it may refuse to move a chunk. Some of these errors have no code.
+   */
+  async #attempt(change: () => Promise<unknown>): Promise<void> {
+    const { signal, uneven } = this.#context
+    if (this.#isGivenUp) return
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await change()
+        return
+      } catch (error) {
+        if (!isTransient(error)) {
+          if (error instanceof MongoServerError) return
+          throw error
+        }
+        // The process is being stopped, or the lease term has ended.
+        if (signal.aborted || error instanceof MongoTopologyClosedError) throw error
+        if (attempt === attemptsMax) {
+          this.#isGivenUp = true
+          uneven(error)
+          return
+        }
+      }
+      await sleep(Math.min(firstDelayMS * 2 ** attempt, longestDelayMS), undefined, { signal }).catch(() => {})
+    }
   }
 
   #bound(values: KeyValues): Map<string, RawValue> {
@@ -50,31 +86,7 @@ export class SplitCollection {
   }
 }
 
-/** Repeats a move that exceeds its time limit, or that a shard refuses because another chunk move is not finished. */
-async function whenFree(move: () => Promise<unknown>): Promise<void> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      await move()
-      return
-    } catch (error) {
-      const mayPass = codeOf(error) === code.conflictingOperationInProgress || ranOutOfTime(error)
-      if (!mayPass || attempt === moveAttemptsMax) throw error
-      await sleep(moveAgainMS)
-    }
-  }
-}
-
-const moveAttemptsMax = 50
-const moveAgainMS = 50
-
-/**
- * Ignores errors of the server. It refuses to split at the minimum key or at an existing chunk boundary, and it may
- * refuse to move a chunk. Some of these errors have no code. Transient errors are thrown.
- */
-async function unlessRefused(work: Promise<unknown>): Promise<void> {
-  try {
-    await work
-  } catch (error) {
-    if (!(error instanceof MongoServerError) || isTransient(error)) throw error
-  }
-}
+const firstDelayMS = 25
+/** A shard that elects a primary answers within about ten seconds. */
+const longestDelayMS = 2_000
+const attemptsMax = 12

@@ -32,12 +32,15 @@ export function shardsMissing(
  * Gives the destination's collections the zone ranges that they have on the source, and puts the shards into these
  * zones. A collection that has no range on the source keeps its own. Does nothing where the shards have other names.
  * Repeatable.
+ * @param refused called for each change that the destination refuses. It may throw the error
  */
 export async function copyZones(
   source: Cluster,
   destination: Cluster,
   entries: readonly CatalogEntry[],
+  refused: Refused,
 ): Promise<void> {
+  const change = changeOf(destination, refused)
   const sharded = entries.filter(({ shardKey }) => shardKey)
   if (!source.sharded || !destination.sharded || sharded.length === 0) return
   const [only] = sharded.length === 1 ? sharded : []
@@ -48,12 +51,12 @@ export async function copyZones(
   const zones = new Set(ranges.map(({ zone }) => zone))
   const [shards, existingShards] = await both(readShards(source), readShards(destination))
   if (shardsMissing(zones, shards, existingShards).length > 0) return
-  await addShards(destination, zones, shards, existingShards)
+  await addShards(change, zones, shards, existingShards)
   const existing = group(await readZoneRanges(destination, only && namespace(only.database, only.name)))
   for (const entry of zoned) {
     const name = namespace(entry.database, entry.name)
     await copyRanges(
-      destination,
+      change,
       name,
       wanted.get(namespace(entry.database, entry.sourceName)) ?? [],
       existing.get(name) ?? [],
@@ -62,7 +65,7 @@ export async function copyZones(
 }
 
 async function addShards(
-  destination: Cluster,
+  change: Change,
   zones: ReadonlySet<string>,
   shards: readonly Shard[],
   existing: readonly Shard[],
@@ -71,20 +74,20 @@ async function addShards(
   for (const shard of shards) {
     for (const zone of shard.zones) {
       if (!zones.has(zone) || known.get(shard.name)?.includes(zone)) continue
-      await change(destination, `${shard.name} in the zone ${zone}`, { addShardToZone: shard.name, zone })
+      await change(`${shard.name} in the zone ${zone}`, { addShardToZone: shard.name, zone })
     }
   }
 }
 
 /** Removes other ranges first, because the server refuses a range that overlaps another. */
 async function copyRanges(
-  destination: Cluster,
+  change: Change,
   name: string,
   wanted: readonly ZoneRange[],
   existing: readonly ZoneRange[],
 ): Promise<void> {
   const update = (range: ZoneRange, zone: string | null): Promise<void> =>
-    change(destination, `a range of ${name} in the zone ${range.zone}`, {
+    change(`a range of ${name} in the zone ${range.zone}`, {
       updateZoneKeyRange: name,
       min: commandValue(range.min),
       max: commandValue(range.max),
@@ -95,16 +98,24 @@ async function copyRanges(
   for (const range of wanted) if (!has.has(textOf(range))) await update(range, range.zone)
 }
 
-async function change(destination: Cluster, what: string, command: Document): Promise<void> {
-  try {
-    await destination.write('admin', command, { withoutWriteConcern: true })
-  } catch (error) {
-    if (codeOf(error) === undefined || isTransient(error)) throw error
-    throw new FatalError(
-      'ShardingFailed',
-      `copying zones: the destination does not accept ${what} (${errorText(error)}). Fix the cause, or remove that zone on the source, and send resume. ${notLost.progress}`,
-      { cause: error },
-    )
+type Refused = (what: string, error: FatalError) => void
+type Change = (what: string, command: Document) => Promise<void>
+
+function changeOf(destination: Cluster, refused: Refused): Change {
+  return async (what, command) => {
+    try {
+      await destination.write('admin', command, { withoutWriteConcern: true })
+    } catch (error) {
+      if (codeOf(error) === undefined || isTransient(error)) throw error
+      refused(
+        what,
+        new FatalError(
+          'ShardingFailed',
+          `copying zones: the destination does not accept ${what} (${errorText(error)}). Fix the cause, or remove that zone on the source, and send resume. ${notLost.progress}`,
+          { cause: error },
+        ),
+      )
+    }
   }
 }
 

@@ -47,6 +47,8 @@ export interface JournalFields {
   'filter changed': { dropExcluded: boolean }
   'namespace excluded': { namespace: string; dropped: boolean }
   'options not restored': { namespace: string; error: string }
+  'uneven distribution': { namespace: string; error: string }
+  'zone not copied': { what: string; error: string }
   /**
    * `all`: true if all collections converge from a new start time; false if the requested collections converge, and the
    * stored positions stay.
@@ -128,6 +130,8 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'filter changed': 'info',
   'namespace excluded': 'info',
   'options not restored': 'warn',
+  'uneven distribution': 'warn',
+  'zone not copied': 'warn',
   'convergence planned': 'info',
   'collection copied': 'info',
   'indexes built': 'info',

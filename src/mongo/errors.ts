@@ -142,6 +142,11 @@ export function ranOutOfTime(error: unknown): boolean {
   return (error instanceof TransientReplyError ? error.code : codeOf(error)) === code.maxTimeMSExpired
 }
 
+/** True if the time limit of this process ended the command. The driver passes the error on. */
+export function isOwnTimeLimit(error: unknown): boolean {
+  return error instanceof DOMException && error.name === 'TimeoutError'
+}
+
 export function isTransientCode(value: number): boolean {
   return transient.has(value)
 }
@@ -217,7 +222,7 @@ export function isTransient(error: unknown): boolean {
   if (error instanceof MongoTopologyClosedError) return true // until the next connect()
   if (error instanceof MongoServerSelectionError || error instanceof MongoOperationTimeoutError) return true
   if (error instanceof MongoNetworkError || isSocketError(error)) return true
-  if (error instanceof DOMException && error.name === 'TimeoutError') return true // our own deadline, passed on by the driver
+  if (isOwnTimeLimit(error)) return true
   if (error instanceof MongoError && poolErrors.has(error.name)) return true
   if (error instanceof MongoError && retryableLabels.some((label) => error.hasErrorLabel(label))) return true
   const value = codeOf(error)

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
-import { type CommitParts, deferExpiry, prepareToWrite, restoreExpiry } from '../commit/finish-commit.ts'
+import { type CommitParts, deferExpiry, prepareToWrite, refuseDropped, restoreExpiry } from '../commit/finish-commit.ts'
 import { applyLateDeletes } from '../commit/late-changes.ts'
 import { blocksSource, setWriteBlocking } from '../commit/write-blocking.ts'
 import { type BothCatalogs, readBothCatalogs } from '../definitions/both-catalogs.ts'
@@ -200,6 +200,8 @@ export class CommitSteps {
       this.#session.atStep('lastCheck')
       // Block again, because a delayed command of an earlier coordinator may have unblocked the source for an abort.
       if (blocksSource(record.configuration)) await this.#blockSource({ ...context, signal: runs.signal })
+      // The verifier has compared what is on the destination, so only a commit without it needs this.
+      if (!record.configuration.verification.enabled) await refuseDropped(commit)
       const { until } = await applyLateDeletes(commit, laterOf(this.#commitPoint, this.#quietUntil))
       this.#quietUntil = until
       if (rehearsed) await this.#endRehearsal(abortsBefore, this.#verified())

@@ -1,9 +1,11 @@
+import type { Coordination } from '../coordination/coordination.ts'
 import { findMissing } from '../definitions/missing-collections.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { retry } from '../mongo/retry.ts'
 import { hexOfUuid } from '../mongo/uuid.ts'
+import { otherCoordinator } from './repair.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /** Maximum number of namespaces in a message. */
@@ -16,9 +18,13 @@ const namedMax = 5
  *
  * No convergence can begin during a commit, and the commit cannot succeed without it. So this throws RefusedError
  * WrongState, and the operator decides whether the commit is aborted.
- * @param isRepairable true when `repair` is accepted, which aborts the commit
+ * @param accepted the command by which this instance aborts the commit; null when it failed without taking part in it
  */
-export async function convergeMissing(session: SyncSession, isRepairable: boolean, until: AbortSignal): Promise<void> {
+export async function convergeMissing(
+  session: SyncSession,
+  accepted: 'repair' | 'abort' | null,
+  until: AbortSignal,
+): Promise<void> {
   const { source, destination, peers, metadata, context } = session
   const sync = await peers.load(until)
   const isCommitting = sync.matches('committing') || sync.matches('restoring') || sync.matches('failed')
@@ -29,17 +35,24 @@ export async function convergeMissing(session: SyncSession, isRepairable: boolea
     findMissing({ source, destination }, entries),
   )
   if (missing.length === 0) return
-  if (isCommitting) throw refusalFor(missing, isRepairable)
+  if (isCommitting) throw refusalFor(missing, accepted, session.coordination)
   context.journal?.('convergence requested', { all: false })
   await peers.converge(missing.map(({ uuid }) => hexOfUuid(uuid)).sort(), sync.context.convergences, until)
 }
 
-function refusalFor(missing: readonly CatalogEntry[], isRepairable: boolean): RefusedError {
+export function refusalFor(
+  missing: readonly CatalogEntry[],
+  accepted: 'repair' | 'abort' | null,
+  coordination: Pick<Coordination, 'id' | 'coordinatorID'>,
+): RefusedError {
   const names = missing.map(({ database, name }) => namespace(database, name)).sort()
   const more = names.length > namedMax ? ` and ${names.length - namedMax} more` : ''
-  const remedy = isRepairable
-    ? 'Send repair, which aborts the commit, creates them again and copies them'
-    : 'Send abort. If the state is RUNNING then, send resync for them; if it is FAILED again, send resume. Both create them again and copy them'
+  const remedy =
+    accepted === 'repair'
+      ? 'Send repair, which aborts the commit, creates them again and copies them'
+      : accepted === 'abort'
+        ? 'Send abort. If the state is RUNNING then, send resync for them; if it is FAILED again, send resume. Both create them again and copy them'
+        : `This instance takes no part in the commit. Send abort to ${otherCoordinator(coordination)}, then resume to this instance, which creates them again and copies them`
   return new RefusedError(
     'WrongState',
     `a commit is under way, and it cannot succeed, because somebody has dropped on the destination: ${names.slice(0, namedMax).join(', ')}${more}. ${remedy}. ` +

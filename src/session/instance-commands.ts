@@ -165,15 +165,16 @@ export class InstanceCommands implements Instance {
     const patience = await leased(sync, 'resume')
     refuseOtherStates()
     const { session } = sync
-    const { failure, reversing } = actor.getSnapshot().context
+    const { failure, reversing, commitRequested } = actor.getSnapshot().context
     const isKnownLost = failure?.error === 'OplogWindowLost'
     // The oplog may have rolled over since the failure, or while the sync was paused.
     if ((isKnownLost || sync.state === 'PAUSED') && !reversing && session) {
       await storedForAll(sync, 'resume', patience, (until) => convergeIfLost(session, isKnownLost, until))
       refuseOtherStates()
     } else if (missingAfter.has(failure?.error) && !reversing && session) {
-      const isRepairable = failure?.error === 'VerificationFailed'
-      await storedForAll(sync, 'resume', patience, (until) => convergeMissing(session, isRepairable, until))
+      const ownAbort = commitRequested ? 'abort' : null
+      const accepted = failure?.error === 'VerificationFailed' ? 'repair' : ownAbort
+      await storedForAll(sync, 'resume', patience, (until) => convergeMissing(session, accepted, until))
       refuseOtherStates()
     }
     actor.send(resumed)

@@ -29,12 +29,16 @@ export async function repair(session: SyncSession): Promise<Repaired> {
  * Refuses the repair. If the command succeeded without a repair, the operator would assume that the differences are
  * gone, and would send resume.
  */
-function coordinatedElsewhere({ id, coordinatorID }: Coordination): RefusedError {
-  const there = coordinatorID === null || coordinatorID === id ? 'the coordinator' : `the coordinator, ${coordinatorID}`
+function coordinatedElsewhere(coordination: Coordination): RefusedError {
   return new RefusedError(
     'WrongState',
-    `repair is carried out by ${there}; nothing was changed here. Send it to the instance that tandem instances shows as the coordinator`,
+    `repair is carried out by ${otherCoordinator(coordination)}; nothing was changed here. Send it to the instance that tandem instances shows as the coordinator`,
   )
+}
+
+/** The coordinator with its id, if that is known. */
+export function otherCoordinator({ id, coordinatorID }: Pick<Coordination, 'id' | 'coordinatorID'>): string {
+  return coordinatorID === null || coordinatorID === id ? 'the coordinator' : `the coordinator, ${coordinatorID}`
 }
 
 function decidedElsewhere(): RefusedError {

@@ -78,7 +78,7 @@ export class Replication {
     const { source, destination, metadata, record, context, selection, coordination, store, barriers, atStep } = parts
     this.#shared = new SharedCatalog({ source, destination, metadata, selection, coordination, context })
     this.catalog = this.#shared.catalog
-    const sharding = destination.sharded ? new DestinationSharding(destination, source) : null
+    const sharding = destination.sharded ? new DestinationSharding(destination, source, context) : null
     const destinationDefinitions = new DestinationDefinitions(destination, record.configuration.buildIndexes, sharding)
     this.#definitions = new DefinitionReconciler({
       source,

@@ -60,7 +60,7 @@ describe('the distribution of a sharded destination', () => {
 
   it('is not changed by a shardCollection that arrives after the collection was created again', async () => {
     const written = observedWrites()
-    const sharding = new DestinationSharding(cluster, cluster)
+    const sharding = new DestinationSharding(cluster, cluster, testContext())
     await sharding.assignPrimary('app')
     await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
     expect(await storedKey()).toEqual({ k: 'hashed' })
@@ -80,7 +80,7 @@ describe('the distribution of a sharded destination', () => {
 
   it('is not changed by a refineCollectionShardKey that arrives after the collection was created again', async () => {
     const written = observedWrites()
-    const sharding = new DestinationSharding(cluster, cluster)
+    const sharding = new DestinationSharding(cluster, cluster, testContext())
     await sharding.assignPrimary('app')
     const entry = await createdAgain(keyOf({ k: 'hashed' }))
     await sharding.distribute(entry)
@@ -102,7 +102,7 @@ describe('the distribution of a sharded destination', () => {
       return await write(database, command, options)
     })
     onTestFinished(() => limited.mockRestore())
-    const sharding = new DestinationSharding(cluster, cluster)
+    const sharding = new DestinationSharding(cluster, cluster, testContext())
     await sharding.assignPrimary('app')
     await sharding.distribute(await createdAgain(keyOf({ k: 'hashed' })))
     expect([sent, await storedKey()]).toEqual([2, { k: 'hashed' }])
@@ -117,7 +117,7 @@ describe('the distribution of a sharded destination', () => {
     const [listed] = await client.db('app').listCollections({ name: 'wanted' }).toArray()
     const { uuid } = (listed as unknown as { info: { uuid: Binary } }).info
     const entry = await createdAgain(keyOf({ k: 1 }))
-    const sharding = new DestinationSharding(cluster, cluster)
+    const sharding = new DestinationSharding(cluster, cluster, testContext())
     await sharding.distribute(Object.assign(entry, { uuid: fromUuid(uuid), sourceName: 'wanted' }))
     const metadata = new Metadata(cluster, testContext())
     await stopBalancer(cluster, metadata, new AbortController().signal)

@@ -8,7 +8,7 @@ import { askedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
-import { testCluster } from '../mongo/clusters.ts'
+import { testCluster, testContext } from '../mongo/clusters.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
 /** A shard that `removeShard` has marked in `config.shards`, as all releases mark it. */
@@ -44,7 +44,7 @@ it('gets a warning from check, as a shard of the source and of the destination',
 })
 
 it('becomes no primary shard, and gets no chunk of a collection that is distributed before the copy', async () => {
-  const sharding = new DestinationSharding(cluster, cluster)
+  const sharding = new DestinationSharding(cluster, cluster, testContext())
   const names = ['app', 'one', 'two', 'three']
   for (const name of names) await sharding.assignPrimary(name)
   const config = client.db('config')

@@ -2,11 +2,12 @@ import { type Binary, type Document, Long, MaxKey, MinKey, MongoClient, MongoSer
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
 import { newEntry } from '../../src/domain/catalog.ts'
+import type { Journal, JournalFields } from '../../src/domain/journal.ts'
 import { askedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
-import { testCluster } from '../mongo/clusters.ts'
+import { testCluster, testContext } from '../mongo/clusters.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
@@ -29,6 +30,7 @@ afterAll(async () => {
   await sharded?.stop()
 })
 beforeEach(async () => {
+  uneven.length = 0
   await emptyCluster(client)
   await client.db('admin').command({ enableSharding: 'app', primaryShard: sharded.shards[0]?.name })
 })
@@ -40,7 +42,17 @@ async function wanted(key: Key, documents: Document[], splitPoints: Document[] =
   for (const middle of splitPoints) await sharded.split('app.wanted', middle)
 }
 
-async function distribute(name: string, key: Key, sharding = new DestinationSharding(cluster, cluster)): Promise<void> {
+/** The namespaces that the log names because they may be distributed unevenly. */
+const uneven: string[] = []
+const journal: Journal = (message, fields) => {
+  if (message === 'uneven distribution') uneven.push((fields as JournalFields['uneven distribution']).namespace)
+}
+
+async function distribute(
+  name: string,
+  key: Key,
+  sharding = new DestinationSharding(cluster, cluster, { ...testContext(), journal }),
+): Promise<void> {
   await client.db('app').createCollection(name)
   const uuidOf = async (collection: string): Promise<string> => {
     const [listed] = await client.db('app').listCollections({ name: collection }).toArray()
@@ -102,7 +114,7 @@ describe('a collection that the source has sharded by the same key', () => {
 
   it('begins at another shard than the collection before it', async () => {
     await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
-    const sharding = new DestinationSharding(cluster, cluster)
+    const sharding = new DestinationSharding(cluster, cluster, testContext())
     for (const name of ['one', 'two', 'three']) await distribute(name, { k: 1 }, sharding)
     expect(await Promise.all(['one', 'two', 'three'].map(shardsOf))).toEqual(['01', '12', '20'])
   })
@@ -120,13 +132,76 @@ it('ignores an error without a code, with which a mongos refuses to split at an 
   expect(await chunksOf('things')).toHaveLength(1)
 })
 
+describe('a transient error of the destination', () => {
+  /** Each command of this name fails while the number of its earlier failures is smaller. */
+  function failing(name: string, failures: number): void {
+    const write = cluster.write.bind(cluster)
+    let left = failures
+    const spy = vi.spyOn(cluster, 'write').mockImplementation(async (database, command, options) => {
+      if (name in command && left-- > 0) throw new MongoServerError({ message: 'StaleConfig', code: 13388 })
+      return await write(database, command, options)
+    })
+    onTestFinished(() => spy.mockRestore())
+  }
+
+  it.each(['split', 'moveChunk'])('in a %s is repeated', async (name) => {
+    await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
+    failing(name, 2)
+    await distribute('things', { k: 1 })
+    expect([await shardsOf('things'), uneven]).toEqual(['01', []])
+  })
+
+  it('that does not pass ends the distribution of that collection only', async () => {
+    await wanted({ k: 1 }, numbered(100), [{ k: 30 }, { k: 60 }])
+    failing('moveChunk', Number.POSITIVE_INFINITY)
+    const sent = observedCommands()
+    await distribute('things', { k: 1 })
+    expect([await shardsOf('things'), uneven, sent('moveChunk')]).toEqual(['000', ['app.things'], 12])
+  })
+})
+
+describe('a sample of the source', () => {
+  const sampled = (read: { mock: { calls: unknown[][] } }) =>
+    read.mock.calls.map(([, command]) => (command as Document)['pipeline']?.[0]?.$sample?.size).filter(Boolean)
+
+  it.each([
+    ['is refused', new MongoServerError({ message: 'not allowed', code: 2 })],
+    ['takes too long on the server', new MongoServerError({ message: 'too long', code: 50 })],
+    ['takes too long', new DOMException('too long', 'TimeoutError')],
+  ])('that %s leaves the boundaries of the source', async (_what, error) => {
+    await wanted({ k: 1 }, numbered(300), [{ k: 10 }, { k: 20 }])
+    const read = cluster.read.bind(cluster)
+    const spy = vi.spyOn(cluster, 'read').mockImplementation(async (database, command, options) => {
+      if (command['pipeline']?.[0]?.$sample) throw error
+      return await read(database, command, options)
+    })
+    onTestFinished(() => spy.mockRestore())
+    await distribute('things', { k: 1 })
+    expect([await startsOf('things'), uneven]).toEqual([await startsOf('wanted'), ['app.things']])
+  })
+
+  it('of few large documents is so small that no shard reads all of its own', async () => {
+    await wanted({ k: 1 }, numbered(300))
+    const read = cluster.read.bind(cluster)
+    const spy = vi.spyOn(cluster, 'read').mockImplementation(async (database, command, options) => {
+      const reply = await read(database, command, options)
+      if (command['pipeline']?.[0]?.$collStats) reply['cursor'].firstBatch = [{ a: 160e9, b: 12_000 }]
+      return reply
+    })
+    onTestFinished(() => spy.mockRestore())
+    await distribute('things', { k: 1 })
+    expect([sampled(spy), uneven]).toEqual([[100], []])
+    expect((await chunksOf('things')).length).toBeGreaterThan(60)
+  })
+})
+
 describe('a collection of terabytes', () => {
   /** The server reports this size of the collection. */
   function largeCollection(bytes: number): void {
     const read = cluster.read.bind(cluster)
     const reading = vi.spyOn(cluster, 'read').mockImplementation(async (database, command, options) => {
       const reply = await read(database, command, options)
-      if (command['pipeline']?.[0]?.$collStats) reply['cursor'].firstBatch = [{ a: bytes, b: 2000 }]
+      if (command['pipeline']?.[0]?.$collStats) reply['cursor'].firstBatch = [{ a: bytes, b: 1e9 }]
       return reply
     })
     onTestFinished(() => reading.mockRestore())

@@ -1,5 +1,5 @@
-import { type Binary, type Document, MaxKey, MinKey, MongoClient } from 'mongodb'
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { type Binary, type Document, MaxKey, MinKey, MongoClient, MongoServerError } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import type { CheckedClusters } from '../../src/checks/check.ts'
 import { checkZones } from '../../src/checks/zones.ts'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
@@ -10,7 +10,7 @@ import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
-import { testCluster } from '../mongo/clusters.ts'
+import { testCluster, testContext } from '../mongo/clusters.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
@@ -73,7 +73,7 @@ async function entryOf(name: string, key: Record<string, 1 | 'hashed'>): Promise
 async function distribute(name: string, key: Record<string, 1 | 'hashed'>): Promise<CatalogEntry> {
   await destinationClient.db('app').createCollection(name)
   const entry = await entryOf(name, key)
-  await new DestinationSharding(destination, source).distribute(entry)
+  await new DestinationSharding(destination, source, testContext()).distribute(entry)
   return entry
 }
 
@@ -130,10 +130,33 @@ it('are changed with those of the source, and a collection without zones there k
   await zoned('own', { k: 0 }, { k: 10 }, 'mine', destinationClient)
   await zoned('things', { k: 0 }, { k: 10 }, null)
   await zoned('things', { k: 5 }, { k: 20 }, 'old')
-  await copyZones(source, destination, entries)
-  await copyZones(source, destination, entries)
+  const refused = vi.fn()
+  await copyZones(source, destination, entries, refused)
+  await copyZones(source, destination, entries, refused)
+  expect(refused).not.toHaveBeenCalled()
   expect(await rangesOf(destinationClient, 'things')).toEqual([{ min: { k: 5 }, max: { k: 20 }, tag: 'old' }])
   expect(await rangesOf(destinationClient, 'own')).toEqual([{ min: { k: 0 }, max: { k: 10 }, tag: 'mine' }])
+})
+
+it('are copied as far as the destination accepts them, and the refused ones are named', async () => {
+  await shardedOnSource('things', { k: 1 })
+  const entry = await distribute('things', { k: 1 })
+  await inZone(0, 'old')
+  await zoned('things', { k: 0 }, { k: 10 }, 'old')
+  await zoned('things', { k: 10 }, { k: 20 }, 'old')
+  const write = destination.write.bind(destination)
+  let ranges = 0
+  const refusing = vi.spyOn(destination, 'write').mockImplementation(async (database, command, options) => {
+    if ('updateZoneKeyRange' in command && ranges++ === 0) throw new MongoServerError({ message: 'refused', code: 13 })
+    return await write(database, command, options)
+  })
+  onTestFinished(() => refusing.mockRestore())
+  const refused = vi.fn()
+  await copyZones(source, destination, [entry], refused)
+  expect(refused.mock.calls).toEqual([
+    ['a range of app.things in the zone old', expect.objectContaining({ failure: 'ShardingFailed' })],
+  ])
+  expect(await rangesOf(destinationClient, 'things')).toEqual([{ min: { k: 10 }, max: { k: 20 }, tag: 'old' }])
 })
 
 it('stay behind where a shard of theirs has no counterpart, and check names them', async () => {

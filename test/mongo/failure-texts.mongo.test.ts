@@ -28,7 +28,7 @@ async function failureOf(work: Promise<unknown>) {
 it('ShardingFailed', async () => {
   const destinationUUID = Buffer.alloc(16, 1).toString('latin1')
   const entry = { database: 'app', name: 'things', wanted: { options: [] }, shardKey: null, uuid: 'u', destinationUUID }
-  const sharding = new DestinationSharding(one.cluster, one.cluster)
+  const sharding = new DestinationSharding(one.cluster, one.cluster, testContext())
   const key = [{ path: 'region', hashed: false }]
   const { error, errorDescription } = await failureOf(sharding.follow(entry as unknown as CatalogEntry, key))
   expect(error).toBe('ShardingFailed')

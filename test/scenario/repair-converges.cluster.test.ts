@@ -192,6 +192,25 @@ test('a commit without verification fails when somebody has dropped a collection
   await commitEqual(tandem, pair)
 })
 
+test('a commit without verification finds a collection that somebody drops after the destination was prepared', async () => {
+  await seed('things')
+  await rowsOf(pair.sourceClient, 'others').insertOne({ _id: 1 })
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
+  await canCommit(tandem)
+  // The preparation has looked for dropped collections before it changes the unique index.
+  await using held = await holdTandem(pair.destinationClient, 'collMod', 'app.things')
+  expect(await tandem.post('commit')).toEqual(accepted)
+  await held.reached()
+  await rowsOf(pair.destinationClient, 'others').drop()
+  await held.release()
+  expect((await failed(tandem)).failure).toMatchObject({
+    error: 'DestinationConflict',
+    errorDescription: expect.stringContaining('app.others was dropped on the destination by somebody else'),
+  })
+  expect((await tandem.progress()).canWrite).toBe(false)
+})
+
 test('a commit that fails because of a dropped collection is not resumed but aborted, and then resume converges the collection', async () => {
   await seed('things')
   await using tandem = await pair.startInstance()

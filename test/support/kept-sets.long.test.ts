@@ -14,7 +14,7 @@ const databases = async (client: MongoClient): Promise<string[]> => {
   return listed.map(({ name }) => name)
 }
 
-it('a set that is given back is lent again without data, users, write blocks and fail points', async () => {
+it('a set that is given back is lent again without data, users, cursors, write blocks and fail points', async () => {
   const first = await borrowReplicaSet()
   const pid = await first.primaryPid()
   {
@@ -22,6 +22,7 @@ it('a set that is given back is lent again without data, users, write blocks and
     await client.db('app').collection('things').insertOne({})
     await first.createUser('user', 'secret', ['readAnyDatabase'])
     await client.db('admin').command({ setUserWriteBlockMode: 1, global: true })
+    await client.db('app').command({ aggregate: 1, pipeline: [{ $changeStream: {} }], cursor: {} })
     await failPoint(client, 'failCommand', { failCommands: ['insert'], errorCode: 91 })
     await failPoint(client, 'hangDuringBatchInsert', { nss: 'app.things' })
   }
@@ -33,6 +34,8 @@ it('a set that is given back is lent again without data, users, write blocks and
   expect(keptPids()).toEqual([])
   await using client = new MongoClient(second.uri)
   expect(await databases(client)).not.toContain('app')
+  const cursors = [{ $currentOp: { allUsers: true, idleCursors: true } }, { $match: { type: 'idleCursor' } }]
+  expect(await client.db('admin').aggregate(cursors).toArray()).toEqual([])
   expect(await client.db('admin').command({ usersInfo: 1 })).toMatchObject({ users: [] })
   await client.db('app').collection('things').insertOne({})
 })

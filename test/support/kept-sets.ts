@@ -74,6 +74,8 @@ async function cleaned({ set, parameters }: KeptSet): Promise<boolean> {
   if (!(await areOthersClosed(client))) return false
   const { size } = await client.db('local').command({ collStats: 'oplog.rs' })
   if (size > oplogBytesMax) return false
+  // A cursor outlives the connection that opened it. The next file must not find the cursors of this one.
+  await admin.command({ killAllSessions: [] })
   await emptyCluster(client)
   await admin.command({ dropAllUsersFromDatabase: 1 })
   await admin.command({ dropAllRolesFromDatabase: 1 })
