@@ -132,7 +132,7 @@ export function redactUri(uri: string): string {
 const plainOptions = new Set(
   [
     ...['replicaSet', 'directConnection', 'loadBalanced', 'srvMaxHosts', 'srvServiceName', 'localThresholdMS'],
-    ...['tls', 'ssl', 'tlsCAFile', 'tlsCRLFile', 'tlsCertificateKeyFile', ...unverifiedOptions],
+    ...['tls', 'ssl', ...unverifiedOptions],
     ...['authSource', 'authMechanism', 'compressors', 'zlibCompressionLevel'],
     ...['readPreference', 'readConcernLevel', 'w', 'journal', 'retryReads', 'retryWrites', 'maxStalenessSeconds'],
     ...['maxPoolSize', 'minPoolSize', 'maxConnecting', 'maxIdleTimeMS', 'waitQueueTimeoutMS', 'timeoutMS'],
