@@ -126,8 +126,8 @@ export function redactUri(uri: string): string {
 }
 
 /**
- * Options of a connection string whose values cannot be secrets: names of the servers' own things, switches, numbers and
- * paths of files. Any other option may hold free text, such as `appName`.
+ * Options of a connection string whose values cannot be secrets: names of the servers' own things, switches and numbers.
+ * Any other option may hold free text, such as `appName`, or the path of a file.
  */
 const plainOptions = new Set(
   [

@@ -32,10 +32,6 @@ export class InstanceProcess {
     }
   }
 
-  get pid(): number | undefined {
-    return this.#child.pid
-  }
-
   get isRunning(): boolean {
     return this.#child.exitCode === null && this.#child.signalCode === null
   }

@@ -2,7 +2,7 @@ import type { Db, MongoClient } from 'mongodb'
 import { errorText } from '../domain/error-text.ts'
 import type { RehearsalCluster } from './rehearsal-cluster.ts'
 
-/** One property of the server that tandem relies on. Each probe uses a collection of its own, named after the probe. */
+/** One property of the server that tandem relies on. Each probe uses collections of its own. */
 export interface Probe {
   name: string
   side: 'source' | 'destination'
