@@ -69,9 +69,7 @@ describe('without a stored sync', () => {
     const tandem = await pair.startedSync()
     await tandem.stop()
     const changed = { $set: { sourceIdentity: 'another' } }
-    await pair.writeBlocked(() =>
-      pair.stored('sync').updateOne({ _id: 'sync' }, changed),
-    )
+    await pair.writeBlocked(() => pair.stored('sync').updateOne({ _id: 'sync' }, changed))
     const before = await pair.footprints()
     expect(await pair.clean({ yes: true })).toMatchObject({
       code: 2,

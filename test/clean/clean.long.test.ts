@@ -65,9 +65,7 @@ describe('after a sync that was killed before its commit', () => {
     const tandem = await pair.startedSync()
     await tandem.kill9()
     const changeRecord = () =>
-      pair.writeBlocked(() =>
-        pair.stored('sync').updateOne({ _id: 'sync' }, { $inc: { partitions: 1 } }),
-      )
+      pair.writeBlocked(() => pair.stored('sync').updateOne({ _id: 'sync' }, { $inc: { partitions: 1 } }))
     const refused = { code: 4, lines: [], err: expect.stringMatching(/have changed .* Run clean again\.\n$/) }
     const block = () => pair.sets.sourceClient.db('admin').command({ setUserWriteBlockMode: 1, global: true })
     for (const change of [block, changeRecord]) {
@@ -80,9 +78,7 @@ describe('after a sync that was killed before its commit', () => {
     expect(await pair.blocked()).toEqual([true, true])
 
     // The lease of a process of another host has to be observed, before the plan is made and again after that.
-    await pair.writeBlocked(() =>
-      pair.stored('leases').updateMany({}, { $set: { process: null } }),
-    )
+    await pair.writeBlocked(() => pair.stored('leases').updateMany({}, { $set: { process: null } }))
     let [waits, changing] = [0, Promise.resolve()]
     const onError = (text: string) => {
       if (text.startsWith('waiting') && ++waits === 2) changing = changeRecord()

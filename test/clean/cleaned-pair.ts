@@ -1,6 +1,7 @@
 import type { MongoClient } from 'mongodb'
 import { expect } from 'vitest'
 import { type CleanOptions, runClean } from '../../src/clean/run-clean.ts'
+import { databaseNames } from '../support/databases.ts'
 import { type PairedSets, pairedSets } from '../support/paired-sets.ts'
 import { footprint } from '../support/refusals.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
@@ -102,8 +103,7 @@ export class CleanedPair {
   async expectClean(): Promise<void> {
     for (const client of this.clients) {
       await client.db('afterwards').collection<{ n: number }>('things').insertOne({ n: 1 })
-      const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-      expect(databases.map(({ name }) => name)).not.toContain('tandem_internal')
+      expect(await databaseNames(client)).not.toContain('tandem_internal')
     }
     expect(await this.clean()).toMatchObject({
       code: 0,

@@ -1,7 +1,7 @@
 import type { Document } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { accepted, canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { accepted, committed, readyToCommit } from '../support/cutover.ts'
 import { seedForCutover } from '../support/cutover-data.ts'
 import { type FailPoint, failPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -26,14 +26,14 @@ async function ready(): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const tandem = await pair.startInstance()
   await startSync(tandem, { enableUserWriteBlocking: 'sourceAndDestination' })
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   return tandem
 }
 
 const unblocked = () => vi.waitFor(async () => expect(await writesBlocked(pair.sourceClient)).toBe(false), patience)
 
 async function expectCommits(tandem: Tandem): Promise<void> {
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
   await committed(tandem)
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])

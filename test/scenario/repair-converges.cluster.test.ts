@@ -1,6 +1,7 @@
 import { Binary, BSON, type CollectionInfo, type Document, type MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
 import { commitEqual } from '../support/commit-equal.ts'
+import { accepted, canCommit, failed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { holdCopy, holdTandem } from '../support/fail-point.ts'
 import { convergencesOf } from '../support/lost-history.ts'
@@ -11,7 +12,6 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 const unblocked = { enableUserWriteBlocking: 'none', verification: { enabled: true } }
-const accepted = { status: 200, body: { success: true } }
 
 interface Row extends Document {
   _id: number | string
@@ -44,11 +44,6 @@ async function leaveRecheck(name: string): Promise<void> {
   }
   await stored.command({ insert: 'rechecks', documents: [recheck], mayBypassWriteBlocking: true })
 }
-
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-const failed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 60, what: 'FAILED' })
 
 test('after VerificationFailed, repair creates a collection again that was dropped on the destination, and converges only that one', async () => {
   await seed('things', 'others')

@@ -1,6 +1,7 @@
 import type { Document, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import { corrupted, seedForCorruptions } from '../faults/corruptions.ts'
+import { accepted, canCommit, committed, failed } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { type FailPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -12,25 +13,18 @@ const expiring = { extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] }
 const pair = pairedSets({ source: expiring, destination: expiring })
 const patience = { timeout: 30_000, interval: 50 }
 const verified = { verification: { enabled: true } }
-const accepted = { status: 200, body: { success: true } }
 
 interface Row extends Document {
   _id: number | string
 }
 const app = (client: MongoClient, name: string) => client.db(corrupted).collection<Row>(name)
 
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
 const scanned = (tandem: Tandem, documents: number) =>
   tandem.waitFor(
     ({ verification }) =>
       verification?.source.phase === 'stream hashing' && verification.source.hashedDocumentCount === documents,
     { timeoutSeconds: 30, what: 'scanned and counted' },
   )
-const failed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
-const committed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
 const expectEqualClusters = async () =>
   expect((await compareClusters(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 

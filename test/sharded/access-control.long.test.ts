@@ -1,8 +1,9 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
-import { commit, shardedCollection, start } from '../support/sharded-pair.ts'
+import { shardedCollection, start } from '../support/sharded-pair.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
 let source: ShardedCluster

@@ -1,8 +1,9 @@
 import type { Timestamp } from 'mongodb'
 import { MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { canCommit } from '../support/commits.ts'
 import { metricsOf } from '../support/metrics-of.ts'
-import { canCommit, ShardedPair } from '../support/sharded-pair.ts'
+import { ShardedPair } from '../support/sharded-pair.ts'
 
 /** The oplog window of a sharded source is the shortest window of its shards, also while PAUSED. */
 

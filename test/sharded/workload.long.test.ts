@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { canCommit, commit, ShardedPair, start } from '../support/sharded-pair.ts'
+import { canCommit, commit } from '../support/commits.ts'
+import { ShardedPair, start } from '../support/sharded-pair.ts'
 import { ShardedWorkload } from '../support/sharded-workload.ts'
 
 const seed = process.env['TANDEM_SEED'] ?? 'one'

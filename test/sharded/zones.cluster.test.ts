@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { canCommit, commit, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
+import { canCommit, commit } from '../support/commits.ts'
+import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 
 /** The shards of both clusters have the same names. */
 const pair = new ShardedPair({ name: 'zoned' }, { name: 'zoned' })

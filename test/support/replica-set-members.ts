@@ -173,7 +173,10 @@ function pollHello({ port, server }: Member): { next(): Promise<Document | null>
   const client = new MongoClient(directUri(port), { serverSelectionTimeoutMS: primaryTimeoutMs })
   let request: Promise<Document | null> | null = null
   const ask = async (): Promise<Document | null> => {
-    const reply = await client.db('admin').command({ hello: 1 }).catch(() => null)
+    const reply = await client
+      .db('admin')
+      .command({ hello: 1 })
+      .catch(() => null)
     request = null
     return reply
   }

@@ -1,16 +1,14 @@
-import { type Document, MinKey, MongoClient } from 'mongodb'
+import { MinKey, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { failed } from './commits.ts'
 import { compareBoth } from './compare-both.ts'
 import { emptyCluster } from './empty-cluster.ts'
 import { borrowReplicaSet } from './kept-sets.ts'
 import type { ReplicaSet } from './replica-set.ts'
+import { rowsOf } from './rows.ts'
 import { type ShardedCluster, type ShardedClusterOptions, startShardedCluster } from './sharded-cluster.ts'
 import { type CommandAnswer, startTandem, type Tandem } from './tandem-process.ts'
-
-export interface Row extends Document {
-  _id: number | string
-}
 
 /**
  * The clusters of a test file; the destination is sharded. They are emptied, and their write blocks lifted, before each
@@ -118,19 +116,9 @@ export function start(tandem: Tandem, options: Record<string, unknown> = {}): Pr
   return tandem.post('start', { source: 'cluster0', destination: 'cluster1', ...options })
 }
 
-export const canCommit = (tandem: Tandem): Promise<Progress> =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 120, what: 'ready to commit' })
-
-export async function commit(tandem: Tandem): Promise<void> {
-  await canCommit(tandem)
-  expect(await tandem.post('commit')).toEqual({ status: 200, body: { success: true } })
-  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 120, what: 'COMMITTED' })
-}
-
 /** Waits until a running sync fails, and returns its failure. */
 export async function failure(tandem: Tandem): Promise<NonNullable<Progress['failure']>> {
-  const progress = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 120, what: 'FAILED' })
-  return progress.failure as NonNullable<Progress['failure']>
+  return (await failed(tandem)).failure as NonNullable<Progress['failure']>
 }
 
 /**
@@ -143,7 +131,7 @@ export async function shardedCollection(
   name: string,
   key: Record<string, 1 | 'hashed'>,
   splitPoints: unknown[] = [],
-): Promise<ReturnType<typeof rows>> {
+): Promise<ReturnType<typeof rowsOf>> {
   await client.db('admin').command({ shardCollection: `app.${name}`, key })
   const [first] = Object.keys(key) as [string]
   for (const [at, splitPoint] of splitPoints.entries()) {
@@ -156,7 +144,5 @@ export async function shardedCollection(
     await cluster.split(`app.${name}`, middle)
     await cluster.moveChunk(`app.${name}`, middle, (at + 1) % cluster.shards.length)
   }
-  return rows(client, name)
+  return rowsOf(client, name)
 }
-
-export const rows = (client: MongoClient, name: string) => client.db('app').collection<Row>(name)
