@@ -10,6 +10,8 @@ import { oneSet } from '../mongo/one-set.ts'
 /** Which instances `tandem clean` considers alive, when it cannot ask the kernel whether their process has ended. */
 
 const one = oneSet()
+/** Shorter than a lease of the product, for the tests that observe a whole one. */
+const durationMS = 2_000
 const leases = () => one.client.db('tandem_internal').collection<{ _id: string; expiresAt: Date }>('leases')
 let renewing = new AbortController()
 let repeated: Promise<void> = Promise.resolve()
@@ -47,13 +49,14 @@ const beat = (id: string) => ({
   progress: idleProgress,
 })
 
-async function observe({ mayLoseHeartbeats = false, heartbeats = [] as Liveness[] } = {}) {
+async function observe({ mayLoseHeartbeats = false, heartbeats = [] as Liveness[], durationMS = leaseMS } = {}) {
   const waitedFor: string[][] = []
   const began = performance.now()
   const alive = await liveInstances({
     clusters: [one.cluster],
     heartbeats,
     mayLoseHeartbeats,
+    durationMS,
     onWait: (ids) => waitedFor.push(ids),
   })
   return { alive, waitedFor, elapsedMS: performance.now() - began }
@@ -67,9 +70,9 @@ describe('a lease', () => {
 
   it('that is not renewed for its whole duration is dead, also if its stored expiry has long passed', async () => {
     await lease('a')
-    const { alive, waitedFor, elapsedMS } = await observe()
+    const { alive, waitedFor, elapsedMS } = await observe({ durationMS })
     expect([alive, waitedFor]).toEqual([[], [['a']]])
-    expect(elapsedMS).toBeGreaterThan(leaseMS)
+    expect(elapsedMS).toBeGreaterThan(durationMS)
   })
 
   it('that is renewed belongs to a living instance, also if its stored expiry has passed', async () => {
@@ -86,15 +89,15 @@ describe('a lease', () => {
     ['that was given back', new Date(0)],
   ])('%s is observed for its whole duration if heartbeats may be lost', async (_, expiresAt) => {
     await lease('a', expiresAt)
-    const { alive, waitedFor, elapsedMS } = await observe({ mayLoseHeartbeats: true })
+    const { alive, waitedFor, elapsedMS } = await observe({ mayLoseHeartbeats: true, durationMS })
     expect([alive, waitedFor]).toEqual([[], [['a']]])
-    expect(elapsedMS).toBeGreaterThan(leaseMS)
+    expect(elapsedMS).toBeGreaterThan(durationMS)
   })
 
   it('that others have ended does not prove that its holder knows', async () => {
     await lease('a', new Date(0))
     await leases().updateOne({ _id: 'a' }, { $set: { buried: true } })
-    expect(await observe()).toMatchObject({ alive: [], waitedFor: [['a']] })
+    expect(await observe({ durationMS })).toMatchObject({ alive: [], waitedFor: [['a']] })
   })
 
   it('belongs to a living instance whose heartbeats return after they were lost', async () => {
@@ -118,7 +121,7 @@ describe('a heartbeat', () => {
   })
 
   it('that is the last one for the duration of a lease is none of a living instance', async () => {
-    const store = new MongoLiveness(one.cluster, { ttlMS: leaseMS })
+    const store = new MongoLiveness(one.cluster, { ttlMS: durationMS })
     await store.publish(beat('a'))
     expect(await observe({ heartbeats: [store] })).toMatchObject({ alive: [], waitedFor: [['a']] })
   })
