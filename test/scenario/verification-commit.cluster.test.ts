@@ -169,31 +169,6 @@ it('README: deletes by TTL on the source during the commit do not count as late 
   }
 })
 
-it('README: more deletes by TTL during the commit than the verifier holds at once are applied too', async () => {
-  for (const client of [pair.sourceClient, pair.destinationClient]) await ttl(client, { ttlMonitorEnabled: false })
-  try {
-    const sessions = app(pair.sourceClient, 'sessions')
-    await sessions.createIndex({ at: 1 }, { expireAfterSeconds: 0 })
-    // This index is prepared before the verdict, where the commit is held.
-    await sessions.createIndex({ u: 1 }, { unique: true })
-    const count = 60_500
-    await sessions.insertMany(Array.from({ length: count }, (_, _id) => ({ _id, u: _id, at: new Date(1_000) })))
-    await using tandem = await pair.startInstance()
-    await startSync(tandem, verified)
-    await scanned(tandem, count)
-    await whileCommitting(tandem, 'sessions', async () => {
-      // This stands in for the TTL monitor, which takes longer.
-      await sessions.deleteMany({})
-    })
-    // This takes ten seconds. A busy machine takes much longer: rechecks that stay open for five seconds are stored one by one.
-    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 240, what: 'committed' })
-    expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(0)
-    await expectEqualClusters()
-  } finally {
-    await enableMonitors()
-  }
-})
-
 it('README: with the source blocked, expired documents stay on both clusters until canWrite', async () => {
   await seedExpired()
   try {
