@@ -83,9 +83,8 @@ async function collected(instances: readonly At[], untilSeconds: number): Promis
   return [...series.values()]
 }
 
-/** Alerts that fire at the end: those whose expression has held for long enough. */
-async function firing(instances: readonly At[], untilSeconds: number): Promise<string[]> {
-  const all = await collected(instances, untilSeconds)
+/** Alerts that fire at a time: those whose expression has held for long enough. */
+function firing(all: readonly Series[], untilSeconds: number): string[] {
   const fires = ({ expr, for: lasting }: Rule): boolean => {
     const since = untilSeconds - secondsOf(lasting)
     if (since < 0) return false
@@ -95,12 +94,14 @@ async function firing(instances: readonly At[], untilSeconds: number): Promise<s
   return rules.filter(fires).map(({ alert }) => alert)
 }
 
-test('no alert fires for a sync that is healthy, copies, is committed, or has not begun', async () => {
-  const committed: Progress = { ...healthy, state: 'COMMITTED', canWrite: true, mismatches: 0 }
-  for (const one of [healthy, committed, idleProgress]) expect(await firing([() => one], longestSeconds)).toEqual([])
-  expect(await firing([(at) => copying(at)], longestSeconds)).toEqual([])
-  // If two instances copy, it is enough that one makes progress.
-  expect(await firing([() => copying(5), (at) => copying(at)], longestSeconds)).toEqual([])
+test.each<[string, At[]]>([
+  ['is healthy', [() => healthy]],
+  ['is committed', [() => ({ ...healthy, state: 'COMMITTED', canWrite: true, mismatches: 0 })]],
+  ['has not begun', [() => idleProgress]],
+  ['copies', [(at) => copying(at)]],
+  ['copies with two instances, of which one makes progress', [() => copying(5), (at) => copying(at)]],
+])('no alert fires for a sync that %s', async (_what, instances) => {
+  expect(firing(await collected(instances, longestSeconds), longestSeconds)).toEqual([])
 })
 
 test.each<[string, At[], number]>([
@@ -134,13 +135,14 @@ test.each<[string, At[], number]>([
   ],
   ['TandemDisconnected', [() => 'connecting'], 120],
 ])('%s is the only alert that fires, and it does not fire earlier (%#)', async (alert, instances, seconds) => {
-  expect(await firing(instances, seconds)).toEqual([alert])
-  if (seconds > 0) expect(await firing(instances, seconds - everySeconds)).toEqual([])
+  const all = await collected(instances, seconds)
+  expect(firing(all, seconds)).toEqual([alert])
+  if (seconds > 0) expect(firing(all, seconds - everySeconds)).toEqual([])
 })
 
 test.each(['PAUSED', 'FAILED'] as const)('the alert for a short oplog also fires in %s', async (state) => {
   const short: Progress = { ...healthy, state, lagTimeSeconds: null, canCommit: false, oplogSecondsRemaining: 0 }
-  expect(await firing([() => short], 300)).toContain('TandemOplogShort')
+  expect(firing(await collected([() => short], 300), 300)).toContain('TandemOplogShort')
 })
 
 test('every rule is tested here, and has a severity, a summary and a place in the documentation', () => {
