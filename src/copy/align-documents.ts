@@ -25,8 +25,8 @@ export type AbsentOn = (side: Side, idElements: Buffer[]) => Promise<ReadonlySet
  * Aligns two streams of documents that both servers return in `_id` order. It does not compare `_id`s by order, so it
  * does not depend on MongoDB's sort order. It aligns both streams again at the next `_id` that both sides have. When
  * neither side's next document is in the batch of the other side, it asks each cluster which of the other's `_id`s it
- * has. The cost of a run of documents that one side lacks therefore depends on the length of the run, not on the rest of
- * the range.
+ * has. The cost of a run of documents that one side lacks therefore depends on the length of the run, not on the rest
+ * of the range.
  *
  * Both clusters may change during the read. A wrong decision is harmless: a missing document that exists by now is not
  * inserted, and a differing document is read again before it is written.
@@ -109,8 +109,8 @@ export class Alignment {
   }
 
   /**
-   * Decides the next documents of each side up to the first whose `_id` the other cluster has. Returns true if it decided
-   * any.
+   * Decides the next documents of each side up to the first whose `_id` the other cluster has. Returns true if it
+   * decided any.
    */
   async #skipAbsent({ source, destination }: Undecided): Promise<boolean> {
     const [missing, extra] = await Promise.all([

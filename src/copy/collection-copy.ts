@@ -216,8 +216,8 @@ export class CollectionCopy {
   }
 
   /**
-   * Ends finished copies in the background. One read of the unfinished segments runs at a time. Segments that end during
-   * a read are included in the next.
+   * Ends finished copies in the background. One read of the unfinished segments runs at a time. Segments that end
+   * during a read are included in the next.
    */
   #endCopiesSoon(): void {
     this.#readsAgain = true
@@ -259,10 +259,10 @@ export class CollectionCopy {
   }
 
   /**
-   * Calls `copyEnded` for each collection whose last segment is done on any instance, and does not wait for these calls.
-   * A collection is copied when it is planned and has no unfinished segments. Segments are stored before the collection
-   * is stored as planned, so the planned collections are read first. In the reverse order, a collection planned between
-   * the two reads would appear copied.
+   * Calls `copyEnded` for each collection whose last segment is done on any instance, and does not wait for these
+   * calls. A collection is copied when it is planned and has no unfinished segments. Segments are stored before the
+   * collection is stored as planned, so the planned collections are read first. In the reverse order, a collection
+   * planned between the two reads would appear copied.
    */
   async #beginEnds(): Promise<void> {
     const { catalog, metadata, reload } = this.#parts
@@ -288,8 +288,8 @@ export class CollectionCopy {
     await this.#openPlanned()
     const isUnplanned = (entry: CatalogEntry): boolean => entry.state === 'copying' && !entry.planned
     if (!catalog.entries().some(isUnplanned)) return
-    // An earlier coordinator may have planned a collection in the meantime. Planning it again would remove segments that
-    // are being copied.
+    // An earlier coordinator may have planned a collection in the meantime. Planning it again would remove segments
+    // that are being copied.
     await reload()
     const unplanned = catalog.entries().filter(isUnplanned)
     if (unplanned.length === 0) return

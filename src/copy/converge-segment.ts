@@ -150,16 +150,16 @@ class SegmentConvergence {
   }
 
   /**
-   * Inserts missing documents and records differing ones. Then stores the `_id` of `decidedTo`, the document up to which
-   * the range is decided; null leaves the stored `_id` unchanged.
+   * Inserts missing documents and records differing ones. Then stores the `_id` of `decidedTo`, the document up to
+   * which the range is decided; null leaves the stored `_id` unchanged.
    */
   async #write(decidedTo: Buffer | null): Promise<void> {
     const { missing, differing } = this.#alignment.take()
     const entry = this.#entry
     // When an `_id` may exist on several shards, no index refuses a second document, so an insert could add one.
-    // Therefore missing documents are recorded too. They are inserted if the range was empty on the destination: only an
-    // event can have written a document with the same `_id` since then, and the application of that event has recorded
-    // its identity.
+    // Therefore missing documents are recorded too. They are inserted if the range was empty on the destination: only
+    // an event can have written a document with the same `_id` since then, and the application of that event has
+    // recorded its identity.
     if (isKeyed(entry) && !this.#isDestinationEmpty) differing.push(...missing.map(idElementOf))
     else for (const batch of batchesOf(missing)) differing.push(...(await this.#insert(batch)))
     if (this.#isDropped) return
@@ -180,8 +180,9 @@ class SegmentConvergence {
   }
 
   /**
-   * Inserts documents, and returns the `_id` elements of those that were refused. An event may have written the document
-   * in the meantime, or the destination may have a document whose `_id` has another BSON type and compares equal.
+   * Inserts documents, and returns the `_id` elements of those that were refused. An event may have written the
+   * document in the meantime, or the destination may have a document whose `_id` has another BSON type and compares
+   * equal.
    */
   async #insert(documents: Buffer[]): Promise<Buffer[]> {
     if (this.#signal.aborted) throw new StoppedError()

@@ -175,7 +175,8 @@ async function writeBatch(
   const refused: Buffer[] = []
   const idElementAt = ({ index }: StatementError): Buffer => idElementOf(documents[index] as Buffer)
   // An error for which `ofOtherIndex` is null may come from the `_id` index or from another one. The read below shows
-  // which `_id`s exist. When each shard enforces unique `_id`s only locally, these documents are recorded without a read.
+  // which `_id`s exist. When each shard enforces unique `_id`s only locally, these documents are recorded without a
+  // read.
   const isUnsure = (error: StatementError): boolean => error.code === code.duplicateKey && error.ofOtherIndex === null
   const unsure = isKeyed(entry) ? [] : failed.filter(isUnsure).map(idElementAt)
   const existing = await existingIds(parts.destination, targetOf(entry), unsure)

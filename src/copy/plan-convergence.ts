@@ -209,10 +209,10 @@ async function databasesWith(
 const databasesAtOnce = 8
 
 /**
- * Prepares the concerned collections of a database on the destination. Changes their options to those in the catalog, as
- * far as a command can change them. Drops collections that must be created and copied again: capped collections, because
- * insertion order is part of their content, and collections whose shard key cannot become the wanted one. Returns the
- * collections that must be converged or copied.
+ * Prepares the concerned collections of a database on the destination. Changes their options to those in the catalog,
+ * as far as a command can change them. Drops collections that must be created and copied again: capped collections,
+ * because insertion order is part of their content, and collections whose shard key cannot become the wanted one.
+ * Returns the collections that must be converged or copied.
  * @param dropsGone true if collections that the source no longer has are dropped on the destination
  */
 async function prepareDatabase(
