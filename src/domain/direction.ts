@@ -14,7 +14,7 @@ export function swapConfiguration(configuration: StartConfiguration): StartConfi
  * at the commit, which both clusters have then. The next read of the new source finds later changes.
  */
 export function swapEntry(entry: CatalogEntry): CatalogEntry {
-  assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} was committed without a counterpart`)
+  assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} is committed but has no destination UUID`)
   return {
     ...entry,
     uuid: entry.destinationUUID,

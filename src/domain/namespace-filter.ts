@@ -34,7 +34,7 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
   return !excludeNamespaces?.some((filter) => applies(filter) && names(filter))
 }
 
-/** True if the database may contain collections that are synced: some collection names are selected. */
+/** False if no collection of this database can be synced, whatever its name. */
 export function mayHold(filters: NamespaceFilters, matches: Matches, database: string): boolean {
   if (!isUserDatabase(database)) return false
   const names = (filter: NamespaceFilter): boolean => namesDatabase(filter, matches, database)
@@ -60,8 +60,8 @@ function namesCollection({ collections, collectionsRegex }: NamespaceFilter, mat
 /** Matches the temporary name that `convertToCapped` uses. It contains the final name. */
 const conversion = /^tmp.{5}\.convertToCapped\.(.+)$/s
 /**
- * Matches the name of the collection that has the buckets of a time-series collection. The last part is the name of
- * that.
+ * Matches the name of the collection in which the server stores the documents of a time-series collection. The last
+ * part is the name of the time-series collection.
  */
 const buckets = /^system\.buckets\.(.+)$/s
 /**

@@ -116,7 +116,7 @@ export function compressorsOf(uri: string): string[] {
 const secretWords = ['password', 'secret', 'token', 'proxyusername']
 
 /**
- * Redacts a text that is as a whole a connection string or the URL of a Redis server. Unlike `redactUris`, it also
+ * Redacts a text that consists of one connection string or one URL of a Redis server. Unlike `redactUris`, it also
  * redacts secrets that contain spaces, which the clients accept.
  */
 export function redactUri(uri: string): string {
@@ -126,8 +126,8 @@ export function redactUri(uri: string): string {
 }
 
 /**
- * Options of a connection string whose values cannot be secrets: names of servers, databases and mechanisms, switches,
- * and numbers. Any other option may contain free text, such as `appName`, or the path of a file.
+ * Options of a connection string whose values cannot be secrets: names of hosts, replica sets, databases and
+ * mechanisms, switches, and numbers. Any other option may contain free text, such as `appName`, or the path of a file.
  */
 const plainOptions = new Set(
   [
