@@ -264,9 +264,7 @@ async function prepareDatabase(
     const hadTemporaryName = !source.sharded && isRenamedAcrossDatabases(entry.name)
     const renamed = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
     const wantedKey =
-      hadTemporaryName || source.sharded
-        ? wantedShardKey(source, sourceKeys, shardingEntries, renamed)
-        : entry.shardKey
+      hadTemporaryName || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, renamed) : entry.shardKey
     const isKept = !isCapped(entry.wanted.options) && keepsDistribution(source, distribution, wantedKey)
     if (found && !isKept) {
       await destinationDefinitions.drop(entry)

@@ -9,9 +9,9 @@ import {
   type IndexSpecification,
   indexName,
   isCapped,
+  largestCappedBytes,
   neverExpires,
   sameNumber,
-  largestCappedBytes,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'

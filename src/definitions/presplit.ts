@@ -1,5 +1,11 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
-import { assignShards, chooseChunks, type KeyValues, type PlannedChunk, splitAtValues } from '../domain/choose-chunks.ts'
+import {
+  assignShards,
+  chooseChunks,
+  type KeyValues,
+  type PlannedChunk,
+  splitAtValues,
+} from '../domain/choose-chunks.ts'
 import { compareKeys } from '../domain/compare-values.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { RawFields } from '../domain/raw-bson.ts'

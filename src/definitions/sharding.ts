@@ -1,7 +1,7 @@
 import { type Document, type Timestamp, UUID } from 'mongodb'
 import { isUserCollection, isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { bsonType, embedded, fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
-import { requestedShardKey, canBecomeKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
+import { canBecomeKey, requestedShardKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'

@@ -2,11 +2,11 @@ import { BSON, BSONRegExp, type Document, Int32, MinKey } from 'mongodb'
 import { describe, expect, it } from 'vitest'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import {
-  requestedShardKey,
   canBecomeKey,
   isAddressable,
   isKeyed,
   isPrefix,
+  requestedShardKey,
   sameShardKey,
   shardKeyValues,
   showShardKey,
