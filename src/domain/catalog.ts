@@ -59,7 +59,7 @@ export interface CatalogEntry {
   endedPartitions: Set<number>
   /** True if the collection is split into segments and these are stored. */
   planned: boolean
-  /** True if tombstones are recorded for this collection. */
+  /** True if this instance knows that tombstones are recorded. Other instances may have recorded some as well. */
   hasTombstones: boolean
 }
 

@@ -28,7 +28,10 @@ export interface Instance {
   progress(): Progress
   /** All instances of the sync that this instance knows, including itself. */
   instances(): Promise<InstancesReport>
-  /** The collections of the whole sync, with the work of all instances. Those with the most work left come first. */
+  /**
+   * The collections of the whole sync, with the work of all instances: first those with mismatches, then those with the
+   * most work left.
+   */
   collections(page: CollectionsPage): Promise<CollectionsReport>
   /** The limits on bulk work that apply now. */
   limits(): LimitsReport
