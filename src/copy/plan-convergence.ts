@@ -5,10 +5,10 @@ import { refuseUndistributable } from '../definitions/follow-sharding.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import {
-  awaitResharding,
   distributionsByUuid,
   keepsDistribution,
   type ShardingEntries,
+  throwIfResharding,
   wantedShardKey,
 } from '../definitions/sharding.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
@@ -255,7 +255,7 @@ async function prepareDatabase(
     }
     const found = present.get(entry.destinationUUID ?? '')
     const distribution = destinationKeys.get(found?.uuid ?? '')
-    awaitResharding(distribution)
+    throwIfResharding(distribution)
     // A collection that was renamed from another database has no key under its temporary name.
     const isNamed = !source.sharded && isRenamedAcrossDatabases(entry.name)
     const named = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
