@@ -16,7 +16,8 @@ form.addEventListener('submit', (event) => {
   event.preventDefault()
   const token = field.value.trim()
   // A header cannot contain other characters.
-  if (!/^[!-~]+$/.test(token)) return showText('access-note', 'A token consists of printable characters without spaces.')
+  if (!/^[!-~]+$/.test(token))
+    return showText('access-note', 'A token consists of printable characters without spaces.')
   sessionStorage.setItem(storageKey, token)
   field.value = ''
   form.hidden = true

@@ -146,9 +146,9 @@ export class DeferredOptions {
    * index.
    */
   async finishIndexes(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
-    const isConcerned = (one: IndexSpecification): boolean =>
+    const isUniqueOrHidden = (one: IndexSpecification): boolean =>
       deferredOptionsOf(one).unique || deferredOptionsOf(one).hidden
-    const changes = await this.#indexChanges(entries, known, isConcerned, (entry, wanted, have) => {
+    const changes = await this.#indexChanges(entries, known, isUniqueOrHidden, (entry, wanted, have) => {
       const want = deferredOptionsOf(wanted)
       const steps: (() => Promise<unknown>)[] = []
       if (want.unique && !have.unique) steps.push(() => this.#makeUnique(entry, wanted))
