@@ -118,7 +118,10 @@ export class DestinationSharding {
     if (!existing) await this.#shard(entry, wanted, unlimited)
     else if (!sameShardKey(existing, wanted)) {
       if (!isPrefix(existing, wanted)) {
-        throw notSwitched(entry, `was resharded on the source, from ${showShardKey(existing)} to ${showShardKey(wanted)}`)
+        throw notSwitched(
+          entry,
+          `was resharded on the source, from ${showShardKey(existing)} to ${showShardKey(wanted)}`,
+        )
       }
       await this.#refine(entry, wanted)
     }
