@@ -7,6 +7,7 @@ export const adviceNames = [
   'UntestedRelease',
   'InconsistentIndex',
   'ShardDraining',
+  'ShardNotReadable',
   'ZonesNotCopied',
   'DuplicateDocumentId',
   'DuplicateIdsNotChecked',
