@@ -11,6 +11,7 @@ import { checkOptions, checkReversible } from '../checks/options.ts'
 import { checkPrivileges } from '../checks/privileges.ts'
 import { checkCompatibility, checkReleases } from '../checks/releases.ts'
 import { checkShardIndexes } from '../checks/shard-indexes.ts'
+import { checkShardLoad } from '../checks/shard-load.ts'
 import { checkShardingEntries } from '../checks/sharding.ts'
 import { checkTimeSeries } from '../checks/time-series.ts'
 import { checkTopology } from '../checks/topology.ts'
@@ -75,6 +76,7 @@ const advising: Check[] = [
   checkDuplicateIds,
   checkDisk,
   checkOplogWindow,
+  checkShardLoad,
   checkClocks,
   checkExistingData,
 ]
