@@ -17,6 +17,7 @@ it('the dirty cache of one shard slows the copy down, and progress names the sha
   const text = 'x'.repeat(10_000)
   const things = pair.sourceClient.db('app').collection<{ _id: number; text: string }>('things')
   await things.insertMany(Array.from({ length: 2_000 }, (_, _id) => ({ _id, text })))
+  await things.createIndex({ _id: 'hashed' })
   const slow = pair.destination.shards[1]
   await using shard = await MongoClient.connect(slow?.uri ?? '')
 
