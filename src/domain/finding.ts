@@ -2,6 +2,7 @@ import type { RefusalName } from './errors.ts'
 
 /** Names of findings that do not refuse a start. */
 export const adviceNames = [
+  'BalancerSettingsNotCopied',
   'DefinitionsFrozen',
   'KnownServerFault',
   'UntestedRelease',

@@ -1,3 +1,4 @@
+import { checkBalancing } from '../checks/balancing.ts'
 import { type Check, type CheckedClusters, findingsOf, toRefusal } from '../checks/check.ts'
 import { checkClocks } from '../checks/clocks.ts'
 import { checkCollections } from '../checks/collections.ts'
@@ -73,6 +74,7 @@ const advising: Check[] = [
   checkShardIndexes,
   checkDrainingShards,
   checkZones,
+  checkBalancing,
   checkDuplicateIds,
   checkDisk,
   checkOplogWindow,

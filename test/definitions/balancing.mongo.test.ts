@@ -1,15 +1,18 @@
 import { type Binary, MongoClient, MongoServerError } from 'mongodb'
 import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
+import { checkBalancing } from '../../src/checks/balancing.ts'
+import type { CheckedClusters } from '../../src/checks/check.ts'
 import { copyBalancing } from '../../src/definitions/balancing.ts'
 import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
 import { askedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
+import { Selection } from '../../src/mongo/selection.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testCluster } from '../mongo/clusters.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** Settings of the balancer for single collections, as `sh.disableBalancing` stores them. */
+/** Settings of the balancer for single collections, as `sh.disableBalancing` and other commands store them. */
 
 interface Setting {
   _id: string
@@ -85,4 +88,21 @@ it('a refused noBalance is named, and the others are set', async () => {
   await copyBalancing(source, destination, entries, refused)
   expect(refused.mock.calls).toEqual([['app.left', expect.stringContaining('not allowed')]])
   expect((await settingOf(destinationClient, 'balanced'))?.noBalance).toBe(true)
+})
+
+it('check names settings that are not copied', async () => {
+  const checked = (includeNamespaces: { database: string }[] | null) => {
+    const selection = new Selection(source, { includeNamespaces, excludeNamespaces: null })
+    return checkBalancing({ source, destination, selection } as CheckedClusters)
+  }
+  expect(await checked(null)).toEqual([])
+  await sourceClient.db('admin').command({ configureCollectionBalancing: 'app.again', chunkSize: 64 })
+  expect(await checked(null)).toMatchObject([
+    {
+      severity: 'warning',
+      name: 'BalancerSettingsNotCopied',
+      message: expect.stringMatching(/app\.again \(maxChunkSizeBytes\)$/),
+    },
+  ])
+  expect(await checked([{ database: 'other' }])).toEqual([])
 })
