@@ -4,7 +4,7 @@ import { checkBalancing } from '../../src/checks/balancing.ts'
 import type { CheckedClusters } from '../../src/checks/check.ts'
 import { copyBalancing } from '../../src/definitions/balancing.ts'
 import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
-import { askedShardKey } from '../../src/domain/shard-key.ts'
+import { requestedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Selection } from '../../src/mongo/selection.ts'
@@ -48,7 +48,7 @@ beforeAll(async () => {
     names.map(async (name) => {
       const uuidOf = async (client: MongoClient) => fromUuid((await settingOf(client, name))?.uuid as Binary)
       const entry = newEntry('app', { uuid: await uuidOf(sourceClient), name }, { options: [], indexes: [] }, 'copied')
-      const shardKey = askedShardKey([{ k: 1 }])
+      const shardKey = requestedShardKey([{ k: 1 }])
       return Object.assign(entry, { destinationUUID: await uuidOf(destinationClient), shardKey })
     }),
   )
