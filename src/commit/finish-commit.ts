@@ -1,3 +1,4 @@
+import { copyBalancing } from '../definitions/balancing.ts'
 import type { BothCatalogs } from '../definitions/both-catalogs.ts'
 import type { DeferredOptions, ExistingDefinitions } from '../definitions/deferred-options.ts'
 import type { DestinationDefinitions } from '../definitions/destination-definitions.ts'
@@ -53,8 +54,8 @@ const databasesAtOnce = 4
 
 /**
  * Prepares the destination for writes when all events up to the commit timestamp are applied: reconciles definitions a
- * last time, restores capped collections, sets prepareUnique and copies zones. Reads the definitions of both clusters
- * first, so that each step changes only the collections that need it. Every step is repeatable.
+ * last time, restores capped collections, sets prepareUnique, and copies zones and noBalance. Reads the definitions of
+ * both clusters first, so that each step changes only the collections that need it. Every step is repeatable.
  * @param read the catalogs of both clusters if they were just read
  */
 export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): Promise<void> {
@@ -91,6 +92,11 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   const logRefused = (what: string, { cause }: FatalError): void =>
     parts.context.journal?.('zone not copied', { what, error: errorText(cause) })
   await retry('copying zones', parts.context, () => copyZones(source, destination, entries, logRefused))
+  const notBalanced = (name: string, error: string): void =>
+    parts.context.journal?.('balancing not copied', { namespace: name, error })
+  await retry('copying which collections are balanced', parts.context, () =>
+    copyBalancing(source, destination, entries, notBalanced),
+  )
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */

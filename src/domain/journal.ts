@@ -49,6 +49,7 @@ export interface JournalFields {
   'options not restored': { namespace: string; error: string }
   'uneven distribution': { namespace: string; error: string }
   'zone not copied': { what: string; error: string }
+  'balancing not copied': { namespace: string; error: string }
   /**
    * `all`: true if all collections converge from a new start time; false if the requested collections converge, and the
    * stored positions stay.
@@ -134,6 +135,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'options not restored': 'warn',
   'uneven distribution': 'warn',
   'zone not copied': 'warn',
+  'balancing not copied': 'warn',
   'convergence planned': 'info',
   'collection copied': 'info',
   'indexes built': 'info',
