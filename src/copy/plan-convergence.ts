@@ -259,8 +259,9 @@ async function prepareDatabase(
     // A collection that was renamed from another database has no key under its temporary name.
     const isNamed = !source.sharded && isRenamedAcrossDatabases(entry.name)
     const named = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
-    const wantedKey =
+    const asked =
       isNamed || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, named) : entry.shardKey
+    const wantedKey = destination.sharded ? asked : null
     const isKept = !isCapped(entry.wanted.options) && keepsDistribution(source, distribution, wantedKey)
     if (found && !isKept) {
       await destinationDefinitions.drop(entry)

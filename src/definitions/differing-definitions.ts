@@ -56,7 +56,7 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
       const wanted = byUuid.get(entry.uuid)
       const one = found.get(entry.destinationUUID ?? '')
       if (!wanted || !one || !isAsKnown(entry, wanted, one, parts.included(wanted.indexes, entry.shardKey))) return true
-      if (source.sharded && !sameDistribution(entry, keys.get(entry.uuid))) return true
+      if (source.sharded && !isAsDistributed(entry, keys.get(entry.uuid), parts.destination.sharded)) return true
       return !parts.isFollowed(entry, one, wanted)
     }
     const touched = new Set((known.get(database) ?? []).filter(isDiffering).map(({ uuid }) => uuid))
@@ -85,8 +85,8 @@ function isAsKnown(
   )
 }
 
-function sameDistribution(entry: CatalogEntry, found: Distribution | undefined): boolean {
-  return !found?.resharding && sameShardKey(entry.shardKey, found?.key ?? null)
+function isAsDistributed(entry: CatalogEntry, found: Distribution | undefined, hasKeys: boolean): boolean {
+  return !found?.resharding && (!hasKeys || sameShardKey(entry.shardKey, found?.key ?? null))
 }
 
 function sameViews(source: ServerCatalogEntry[], destination: ServerCatalogEntry[]): boolean {
