@@ -9,9 +9,9 @@ import {
   type IndexSpecification,
   indexName,
   isCapped,
+  largestCappedBytes,
   neverExpires,
   sameNumber,
-  widestCappedBytes,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
@@ -127,9 +127,9 @@ export class DeferredOptions {
     const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
     const widened = await this.#changes(capped, known, (entry, { options }) => {
       const max = fieldNamed(entry.wanted.options, 'max') ? { cappedMax: -1 } : {}
-      const isWidest = numberOf(fieldNamed(options, 'size')) === Number(widestCappedBytes)
-      if (isWidest && !hasMaximum(fieldNamed(options, 'max'))) return []
-      return [() => this.#collMod(entry, { cappedSize: Long.fromBigInt(widestCappedBytes), ...max })]
+      const isLargest = numberOf(fieldNamed(options, 'size')) === Number(largestCappedBytes)
+      if (isLargest && !hasMaximum(fieldNamed(options, 'max'))) return []
+      return [() => this.#collMod(entry, { cappedSize: Long.fromBigInt(largestCappedBytes), ...max })]
     })
     const constraining = await this.#indexChanges(entries, known, any, (entry, wanted, have) => {
       const steps: (() => Promise<unknown>)[] = []

@@ -1,5 +1,11 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
-import { assignShards, chooseChunks, type KeyValues, type PlannedChunk, splitAlso } from '../domain/choose-chunks.ts'
+import {
+  assignShards,
+  chooseChunks,
+  type KeyValues,
+  type PlannedChunk,
+  splitAtValues,
+} from '../domain/choose-chunks.ts'
 import { compareKeys } from '../domain/compare-values.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { RawFields } from '../domain/raw-bson.ts'
@@ -61,7 +67,7 @@ export async function presplit(
     if (existing) return await splitFurther(target, existing, planned)
     if (planned.length === 1) return
   }
-  const chunks = splitAlso(planned, edgesOf(zones))
+  const chunks = splitAtValues(planned, edgesOf(zones))
   const minimum = key.map(() => minKey)
   const assigned = assignShards(chunks, ({ from }) => shardsFor(from ?? minimum, zones, shards))
   // Chunks that go to the same shard are moved as one chunk and split there, because a move takes much longer than a split.

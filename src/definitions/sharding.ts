@@ -1,7 +1,7 @@
 import { type Document, type Timestamp, UUID } from 'mongodb'
 import { isUserCollection, isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { bsonType, embedded, fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
-import { askedShardKey, canBecomeKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
+import { canBecomeKey, requestedShardKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'
@@ -79,7 +79,7 @@ export function wantedShardKey(
 ): ShardKey | null {
   if (source.sharded) return onSource.get(uuid)?.key ?? null
   const requested = shardingEntries.find((one) => one.database === database && one.collection === name)
-  return requested ? askedShardKey(requested.shardCollection.key) : null
+  return requested ? requestedShardKey(requested.shardCollection.key) : null
 }
 
 /**

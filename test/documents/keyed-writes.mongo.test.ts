@@ -6,7 +6,7 @@ import { reconcileDocuments } from '../../src/documents/reconcile-documents.ts'
 import { DocumentWriter } from '../../src/documents/write-identities.ts'
 import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { idElementOf } from '../../src/domain/id-element.ts'
-import { askedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
+import { requestedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
@@ -60,7 +60,7 @@ describe('writing into a collection whose shard key is not _id', () => {
       destinationUUID: listed.uuid,
       state: 'copied',
       wanted: { options: listed.options, indexes: [] },
-      shardKey: askedShardKey(fields) as ShardKey,
+      shardKey: requestedShardKey(fields) as ShardKey,
     } as unknown as CatalogEntry
   }
 
