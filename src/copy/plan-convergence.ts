@@ -5,10 +5,10 @@ import { refuseUndistributable } from '../definitions/follow-sharding.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import {
-  awaitResharding,
   distributionsByUuid,
   keepsDistribution,
   type ShardingEntries,
+  throwIfResharding,
   wantedShardKey,
 } from '../definitions/sharding.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
@@ -258,7 +258,7 @@ async function prepareDatabase(
     }
     const found = onDestination.get(entry.destinationUUID ?? '')
     const distribution = destinationKeys.get(found?.uuid ?? '')
-    awaitResharding(distribution)
+    throwIfResharding(distribution)
     // While a rename from another database is in progress, the collection has a temporary name, for which the start
     // request has no shard key. The key of its present name on the source then applies.
     const hadTemporaryName = !source.sharded && isRenamedAcrossDatabases(entry.name)

@@ -70,7 +70,7 @@ function turn(distance) {
   void refresh()
 }
 
-/** Sends one request at a time. After the answer it schedules the next one. Sends none while the page is hidden. */
+/** Requests the rows, one request at a time, and schedules the next request. Sends none while the page is hidden. */
 async function refresh() {
   clearTimeout(timer)
   if (document.visibilityState !== 'visible' || isRequesting) return
@@ -113,7 +113,7 @@ function show({ collections, total }, skipped) {
  */
 function noteOf(shown, skipped, total) {
   if (total === 0) return 'None yet.'
-  const order = 'those with mismatches first, then those with the most left'
+  const order = 'those with mismatches first, then those with the most data left to copy or verify'
   if (total <= rowsShown) return `${count(total)} in all, ${order}.`
   return `${count(skipped + 1)} to ${count(skipped + shown)} of ${count(total)}, ${order}.`
 }

@@ -7,8 +7,7 @@
  */
 
 /**
- * The description of an error, the details that it does not contain, and the page of the package that explains the
- * error.
+ * The description of an error, the details that it does not contain, and the documentation page that explains the error.
  * @param {ShownError} error
  */
 export function errorText({ errorDescription = '', cluster, codeName, lastError, lost, docs }) {

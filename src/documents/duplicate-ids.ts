@@ -10,8 +10,8 @@ import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { readByIds } from './read-documents.ts'
 
 /**
- * Several reads, because a read during the transaction that moves a document (its shard key changed) may return the
- * document from both shards.
+ * The number of reads. One is not enough: during the transaction that moves a document because its shard key changed, a
+ * read may return the document from both shards.
  */
 const attemptsMax = 4
 const betweenAttemptsMS = 250
@@ -52,7 +52,7 @@ export class AdjacentIds {
     this.#entry = entry
   }
 
-  /** Null where the source cannot hold two documents with the same `_id`. */
+  /** Null if the source cannot hold two documents with the same `_id`. */
   static of(source: Cluster, destination: Cluster, entry: CatalogEntry): AdjacentIds | null {
     return mayRepeatIds(source, destination, entry) ? new AdjacentIds(source, entry) : null
   }

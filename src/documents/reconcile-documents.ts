@@ -119,7 +119,7 @@ async function inBulk(
   }
 }
 
-/** Reads the documents that no event contained, writes each batch, and then deletes what the source does not have. */
+/** Reads the documents that no event contained, writes each batch, and then deletes those that the source does not have. */
 async function reconcileUnread(
   dependencies: ReconcileDependencies,
   entry: CatalogEntry,
