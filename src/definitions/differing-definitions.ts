@@ -57,7 +57,8 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
       const existing = existingByUuid.get(entry.destinationUUID ?? '')
       if (!wanted || !existing) return true
       if (!isAsKnown(entry, wanted, existing, parts.included(wanted.indexes, entry.shardKey))) return true
-      if (source.sharded && !isAsDistributed(entry, distributionOf.get(entry.uuid), parts.destination.sharded)) return true
+      if (source.sharded && !isAsDistributed(entry, distributionOf.get(entry.uuid), parts.destination.sharded))
+        return true
       return !parts.isFollowed(entry, existing, wanted)
     }
     const touched = new Set((known.get(database) ?? []).filter(isDiffering).map(({ uuid }) => uuid))
