@@ -60,6 +60,7 @@ export class TwoClusters {
   get dependencies(): ReconcileDependencies {
     return {
       source: this.source,
+      destination: this.destination,
       metadata: this.metadata,
       writer: new DocumentWriter(this.destination, (entry) => this.dropVanishedIndexes(entry)),
       context: this.context,

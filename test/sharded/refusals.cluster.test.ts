@@ -115,15 +115,4 @@ describe('sharded clusters', () => {
     await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
     expect(await start(tandem)).toMatchObject(refused('UnsupportedTopology', 'same cluster'))
   })
-
-  test('cannot be synced to a replica set', async () => {
-    const shard = pair.destination.shards[0]?.uri ?? ''
-    const set = new URL(shard).host
-    await using tandem = await startTandem({
-      cluster0: pair.sourceUri,
-      cluster1: `mongodb://${set}/?directConnection=true`,
-    })
-    await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
-    expect(await start(tandem)).toMatchObject(refused('UnsupportedTopology', 'replica set'))
-  })
 })

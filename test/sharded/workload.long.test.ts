@@ -39,6 +39,11 @@ describe('a sync from two shards to three', () => {
   })
 })
 
+describe('a sync from two shards to a replica set', () => {
+  const pair = new ShardedPair({}, 'replicaSet')
+  test('ends equal after a random workload with moving documents and chunks, and a kill', () => migrate(pair))
+})
+
 describe.each([
   ['a replica set', 'replicaSet'],
   ['a replica set of 5.0', 'replicaSet 5.0'],

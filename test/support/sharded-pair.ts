@@ -11,14 +11,16 @@ import { type ShardedCluster, type ShardedClusterOptions, startShardedCluster } 
 import { type CommandAnswer, startTandem, type Tandem } from './tandem-process.ts'
 
 /**
- * The clusters of a test file; the destination is sharded. They are emptied, and their write blocks lifted, before each
- * test.
+ * The clusters of a test file; at least one of them is sharded. They are emptied, and their write blocks lifted, before
+ * each test.
  */
 export class ShardedPair {
   /** The sharded source. It is unset if the source is a replica set, which is then `sourceSet`. */
   source!: ShardedCluster
+  /** The sharded destination. It is unset if the destination is a replica set, which is then `destinationSet`. */
   destination!: ShardedCluster
   sourceSet!: ReplicaSet
+  destinationSet!: ReplicaSet
   sourceClient!: MongoClient
   destinationClient!: MongoClient
   readonly #tandems: Tandem[] = []
@@ -26,24 +28,26 @@ export class ShardedPair {
   /** Registers hooks, so it must run where vitest allows that. */
   constructor(
     source: ShardedClusterOptions | 'replicaSet' | 'replicaSet 5.0',
-    destination: ShardedClusterOptions = {},
+    destination: ShardedClusterOptions | 'replicaSet' = {},
   ) {
     beforeAll(async () => {
       const [from, to] = await Promise.all([
         typeof source === 'string'
           ? borrowReplicaSet(source === 'replicaSet' ? {} : { version: '5.0' })
           : startShardedCluster(source),
-        startShardedCluster(destination),
+        destination === 'replicaSet' ? borrowReplicaSet() : startShardedCluster(destination),
       ])
       if ('shards' in from) this.source = from
       else this.sourceSet = from
-      this.destination = to
+      if ('shards' in to) this.destination = to
+      else this.destinationSet = to
       this.sourceClient = new MongoClient(from.uri, { retryWrites: typeof source !== 'string' })
       this.destinationClient = new MongoClient(to.uri)
     })
     afterAll(async () => {
       await Promise.all([this.sourceClient?.close(), this.destinationClient?.close()])
-      await Promise.all([this.source?.stop(), this.sourceSet?.stop(), this.destination?.stop()])
+      await Promise.all([this.source?.stop(), this.sourceSet?.stop()])
+      await Promise.all([this.destination?.stop(), this.destinationSet?.stop()])
     })
     beforeEach(async () => {
       await Promise.all(this.#tandems.splice(0).map((tandem) => tandem.stop()))
@@ -55,8 +59,12 @@ export class ShardedPair {
     return (this.source ?? this.sourceSet).uri
   }
 
+  get destinationUri(): string {
+    return (this.destination ?? this.destinationSet).uri
+  }
+
   async startTandem(options: { env?: Record<string, string> } = {}): Promise<Tandem> {
-    const tandem = await startTandem({ cluster0: this.sourceUri, cluster1: this.destination.uri, ...options })
+    const tandem = await startTandem({ cluster0: this.sourceUri, cluster1: this.destinationUri, ...options })
     this.#tandems.push(tandem)
     await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
     return tandem
@@ -69,11 +77,12 @@ export class ShardedPair {
     return tandem
   }
 
-  /** @param shardKeys the requested shard keys by namespace if the source is a replica set */
+  /** @param shardKeys the expected shard keys by namespace, if they are not those of the source */
   async expectEqual(shardKeys?: Record<string, string>): Promise<void> {
-    const { differences } = await compareBoth(this.sourceUri, this.destination.uri, shardKeys ? { shardKeys } : {})
+    const expected = shardKeys ?? (this.destination ? undefined : {})
+    const { differences } = await compareBoth(this.sourceUri, this.destinationUri, expected && { shardKeys: expected })
     expect(differences).toEqual([])
-    await this.expectOwned()
+    if (this.destination) await this.expectOwned()
   }
 
   /**
