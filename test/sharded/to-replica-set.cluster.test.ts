@@ -1,14 +1,7 @@
 import { expect, test } from 'vitest'
-import {
-  canCommit,
-  commit,
-  failure,
-  type Row,
-  rows,
-  ShardedPair,
-  shardedCollection,
-  start,
-} from '../support/sharded-pair.ts'
+import { canCommit, commit } from '../support/commits.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { failure, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 
 /** Syncs from a cluster of two shards to a replica set, where no collection is sharded. */
 
@@ -29,14 +22,14 @@ test('sharded collections become unsharded ones with the same documents, options
   for (const [name, key] of Object.entries(keys)) {
     const collection = key
       ? await shardedCollection(source, client, name, key, name === 'hashed' ? [] : [100])
-      : rows(client, name)
+      : rowsOf(client, name)
     await collection.createIndex({ u: 1 }, { sparse: true })
     await collection.insertMany(documents)
   }
   const tandem = await pair.startSync()
   await canCommit(tandem)
 
-  const ranged = rows(client, 'ranged')
+  const ranged = rowsOf(client, 'ranged')
   await ranged.insertOne({ _id: 'written', k: 150 })
   await ranged.deleteMany({ _id: { $in: [1, 101] } })
   // The shard key changes, so the document moves to the other shard: its delete event and its insert event have one time.
@@ -49,7 +42,7 @@ test('sharded collections become unsharded ones with the same documents, options
   const created = await shardedCollection(source, client, 'created', { k: 1 }, [100])
   await created.insertMany(documents.slice(0, 300))
   await client.db('admin').command({ renameCollection: 'app.byId', to: 'app.renamed' })
-  await rows(client, 'plain').drop()
+  await rowsOf(client, 'plain').drop()
 
   await commit(tandem)
   await pair.expectEqual()
@@ -93,7 +86,7 @@ test('resync and start with converge make existing collections equal without dro
   await placeDatabase()
   const ranged = await shardedCollection(source, client, 'ranged', { k: 1 }, [100])
   await ranged.insertMany(documents)
-  const there = rows(destinationClient, 'ranged')
+  const there = rowsOf(destinationClient, 'ranged')
   await there.insertMany([...documents.slice(0, 700), { _id: 'extra', k: 1 }])
   await there.updateMany({ _id: { $lt: 10 } }, { $set: { z: 5 } })
   const uuidOf = async () => {
