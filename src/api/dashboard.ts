@@ -27,6 +27,7 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/collection-cells.js': 'collection-cells.js',
   '/dashboard/collections.js': 'collections.js',
   '/dashboard/commands.js': 'commands.js',
+  '/dashboard/confirmation.js': 'confirmation.js',
   '/dashboard/error-text.js': 'error-text.js',
   '/dashboard/format.js': 'format.js',
   '/dashboard/history.js': 'history.js',

@@ -2,10 +2,11 @@
 /** @import { Command } from './commands.js' */
 /** @import { ShownError } from './error-text.js' */
 import { ask, askForControlToken } from './access.js'
-import { allOf, commands, effect, obstacle } from './commands.js'
+import { allOf, commands, cutoverCommands, effect, obstacle } from './commands.js'
+import { Confirmation } from './confirmation.js'
 import { errorText } from './error-text.js'
 import { enumerated } from './format.js'
-import { byId, create, setList, setText, showText } from './page.js'
+import { byId, create, setList, setText } from './page.js'
 
 /** The command buttons, the confirmation before each command, and the answers of the instances. */
 
@@ -20,9 +21,7 @@ export class Actions {
   #connected = false
   /** @type {Command | null} */
   #sending = null
-  /** @type {Command | null} */
-  #confirming = null
-  #dialog = /** @type {HTMLDialogElement} */ (byId('dialog'))
+  #confirmation = new Confirmation()
   /** @type {Map<Command, { button: HTMLButtonElement, reason: HTMLElement }>} */
   #controls = new Map()
 
@@ -34,15 +33,10 @@ export class Actions {
       const reason = create('span', { className: 'detail', attributes: { id: reasonID } })
       const item = create('li')
       item.append(button, reason)
-      byId('commands').append(item)
+      byId(cutoverCommands.has(command) ? 'cutover' : 'commands').append(item)
       button.addEventListener('click', () => this.#ask(command))
       this.#controls.set(command, { button, reason })
     }
-    byId('dialog-cancel').addEventListener('click', () => this.#dialog.close())
-    byId('dialog-confirm').addEventListener('click', () => {
-      this.#dialog.close()
-      if (this.#confirming) void this.#send(this.#confirming)
-    })
     this.#update()
   }
 
@@ -82,12 +76,15 @@ export class Actions {
   #ask(command) {
     if (this.#obstacle(command) !== null) return
     const living = this.#instances.filter(({ status }) => status === 'alive')
-    this.#confirming = command
-    showText('dialog-title', `${label[command]} on ${allOf(living.length)}?`)
-    showText('dialog-effect', effect(command, this.#instances))
-    showText('dialog-to', `Sent to ${enumerated(living.map(({ mongosyncID }) => mongosyncID))}.`)
-    showText('dialog-confirm', `${label[command]} on ${allOf(living.length)}`)
-    this.#dialog.showModal()
+    const name = `${label[command]} on ${allOf(living.length)}`
+    this.#confirmation.ask({
+      title: `${name}?`,
+      effect: effect(command, this.#instances),
+      to: `Sent to ${enumerated(living.map(({ mongosyncID }) => mongosyncID))}.`,
+      confirm: name,
+      word: cutoverCommands.has(command) ? command : null,
+      proceed: () => void this.#send(command),
+    })
   }
 
   /** @param {Command} command */

@@ -9,6 +9,13 @@ import { count, duration, enumerated, percent } from './format.js'
 /** @type {readonly Command[]} */
 export const commands = ['pause', 'resume', 'commit', 'abort', 'reverse']
 
+/**
+ * Commands that decide where the application writes. They are set apart from the others, and the user types their name
+ * to confirm them.
+ * @type {ReadonlySet<Command>}
+ */
+export const cutoverCommands = new Set(['commit', 'reverse'])
+
 /** A commit is refused above this lag. */
 const lagMaxSeconds = 30
 

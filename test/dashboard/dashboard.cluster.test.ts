@@ -54,7 +54,7 @@ const isEnabled = async (page: Page, command: string): Promise<boolean> =>
 const enabled = (page: Page, command: string): Promise<void> =>
   vi.waitFor(async () => expect(await isEnabled(page, command)).toBe(true), patience)
 
-/** Sends a command through the dialog, with the keyboard only. */
+/** Sends a command through the dialog, with the keyboard only. Commit and reverse have to be typed. */
 async function send(page: Page, command: string, effect: RegExp): Promise<void> {
   await enabled(page, command)
   await page.focus(`#${command}`)
@@ -62,10 +62,27 @@ async function send(page: Page, command: string, effect: RegExp): Promise<void> 
   await page.waitForSelector('#dialog[open]')
   expect(await text(page, '#dialog-effect')).toMatch(effect)
   expect(await text(page, '#dialog-to')).toBe('Sent to a and b.')
-  expect(await page.evaluate('document.activeElement.id')).toBe('dialog-cancel')
-  await page.keyboard.press('Tab')
+  if (command === 'commit' || command === 'reverse') await typeToConfirm(page, command)
+  else {
+    expect(await page.evaluate('document.activeElement.id')).toBe('dialog-cancel')
+    await page.keyboard.press('Tab')
+  }
   await page.keyboard.press('Enter')
   await shows(page, '#outcome', new RegExp(`${command} accepted by a and b`))
+}
+
+/** Types the word that a commit or a reversal requires. Nothing else confirms them. */
+async function typeToConfirm(page: Page, word: string): Promise<void> {
+  expect(await page.evaluate('document.activeElement.id')).toBe('dialog-word')
+  for (const typed of ['', word.slice(0, -1)]) {
+    await page.fill('#dialog-word', typed)
+    expect(await page.getAttribute('#dialog-confirm', 'aria-disabled')).toBe('true')
+    await page.keyboard.press('Enter')
+    await page.click('#dialog-confirm', { force: true })
+    expect(await page.isVisible('#dialog')).toBe(true)
+  }
+  await page.fill('#dialog-word', word)
+  expect(await page.getAttribute('#dialog-confirm', 'aria-disabled')).toBe('false')
 }
 
 it('shows a sync from IDLE through a commit and a reversal, and sends commands to all instances', async () => {
@@ -101,6 +118,9 @@ it('shows a sync from IDLE through a commit and a reversal, and sends commands t
   expect(label).toMatch(/^Events applied: [\d,]+\/s now, at most [1-9][\d,]*\/s in the last \d+ minutes$/)
 
   await enabled(page, 'commit')
+  const commandsOf = (list: string) => page.locator(`#${list} button`).allTextContents()
+  expect(await commandsOf('commands')).toEqual(['Pause', 'Resume', 'Abort'])
+  expect(await commandsOf('cutover')).toEqual(['Commit', 'Reverse'])
   await page.click('#commit')
   await page.keyboard.press('Escape')
   expect((await a.progress()).state).toBe('RUNNING')
