@@ -32,9 +32,12 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/format.js': 'format.js',
   '/dashboard/history.js': 'history.js',
   '/dashboard/instances.js': 'instances.js',
+  '/dashboard/mismatch-cells.js': 'mismatch-cells.js',
+  '/dashboard/mismatches.js': 'mismatches.js',
   '/dashboard/overview.js': 'overview.js',
   '/dashboard/page.js': 'page.js',
   '/dashboard/phases.js': 'phases.js',
+  '/dashboard/poll.js': 'poll.js',
   '/dashboard/server-sent-events.js': 'server-sent-events.js',
   '/dashboard/table.js': 'table.js',
 }

@@ -2,22 +2,35 @@
 /** @import { Command } from './commands.js' */
 /** @import { ShownError } from './error-text.js' */
 import { ask, askForControlToken } from './access.js'
-import { allOf, commands, cutoverCommands, effect, obstacle } from './commands.js'
+import { allOf, commands, cutoverCommands, effect, obstacle, ownCommands } from './commands.js'
 import { Confirmation } from './confirmation.js'
 import { errorText } from './error-text.js'
-import { enumerated } from './format.js'
+import { count, enumerated } from './format.js'
 import { byId, create, setList, setText } from './page.js'
 
 /** The command buttons, the confirmation before each command, and the answers of the instances. */
 
 /** @typedef {ShownError & { success: boolean }} Answer */
-/** @typedef {Answer & { answers?: Record<string, Answer> }} Reply */
+/**
+ * @typedef {Answer & {
+ *   answers?: Record<string, Answer>, repairedDocuments?: number, convergingCollections?: number
+ * }} Reply
+ */
 
-const label = { pause: 'Pause', resume: 'Resume', commit: 'Commit', abort: 'Abort', reverse: 'Reverse' }
+const label = {
+  pause: 'Pause',
+  resume: 'Resume',
+  commit: 'Commit',
+  abort: 'Abort',
+  reverse: 'Reverse',
+  repair: 'Repair',
+}
 
 export class Actions {
   /** @type {Sample['instances']} */
   #instances = []
+  /** @type {string | null} */
+  #self = null
   #connected = false
   /** @type {Command | null} */
   #sending = null
@@ -33,7 +46,7 @@ export class Actions {
       const reason = create('span', { className: 'detail', attributes: { id: reasonID } })
       const item = create('li')
       item.append(button, reason)
-      byId(cutoverCommands.has(command) ? 'cutover' : 'commands').append(item)
+      byId(placeOf(command)).append(item)
       button.addEventListener('click', () => this.#ask(command))
       this.#controls.set(command, { button, reason })
     }
@@ -41,8 +54,9 @@ export class Actions {
   }
 
   /** @param {Sample} sample */
-  show({ instances }) {
+  show({ instances, self }) {
     this.#instances = instances
+    this.#self = self
     this.#connected = true
     this.#update()
   }
@@ -58,7 +72,7 @@ export class Actions {
    */
   #obstacle(command) {
     if (this.#sending) return this.#sending === command ? 'waiting for the answers' : `${this.#sending} is being sent`
-    return this.#connected ? obstacle(command, this.#instances) : 'no connection to tandem'
+    return this.#connected ? obstacle(command, this.#instances, this.#self) : 'no connection to tandem'
   }
 
   /** A disabled button keeps its place in the focus order, so that its reason can be read. */
@@ -72,15 +86,24 @@ export class Actions {
     }
   }
 
+  /**
+   * @param {Command} command
+   * @returns {string[]}
+   */
+  #receivers(command) {
+    const living = this.#instances.filter(({ status }) => status === 'alive').map(({ mongosyncID }) => mongosyncID)
+    return ownCommands.has(command) ? living.filter((id) => id === this.#self) : living
+  }
+
   /** @param {Command} command */
   #ask(command) {
     if (this.#obstacle(command) !== null) return
-    const living = this.#instances.filter(({ status }) => status === 'alive')
-    const name = `${label[command]} on ${allOf(living.length)}`
+    const receivers = this.#receivers(command)
+    const name = ownCommands.has(command) ? label[command] : `${label[command]} on ${allOf(receivers.length)}`
     this.#confirmation.ask({
       title: `${name}?`,
       effect: effect(command, this.#instances),
-      to: `Sent to ${enumerated(living.map(({ mongosyncID }) => mongosyncID))}.`,
+      to: `Sent to ${enumerated(receivers)}.`,
       confirm: name,
       word: cutoverCommands.has(command) ? command : null,
       proceed: () => void this.#send(command),
@@ -91,9 +114,11 @@ export class Actions {
   async #send(command) {
     this.#sending = command
     this.#update()
-    showOutcome([{ text: `Sending ${command} to all instances …`, className: 'pending' }])
+    const isOwn = ownCommands.has(command)
+    showOutcome([{ text: `Sending ${command} to ${isOwn ? this.#self : 'all instances'} …`, className: 'pending' }])
     try {
-      const response = await ask(`/api/v1/all/${command}`, { method: 'POST', body: '{}' })
+      const path = isOwn ? `/api/v1/${command}` : `/api/v1/all/${command}`
+      const response = await ask(path, { method: 'POST', body: '{}' })
       const reply = /** @type {Reply} */ (await response.json())
       if (reply.error === 'Forbidden') askForControlToken()
       showOutcome(outcomeOf(command, reply))
@@ -107,11 +132,20 @@ export class Actions {
   }
 }
 
+/** @param {Command} command */
+function placeOf(command) {
+  if (command === 'repair') return 'repairing'
+  return cutoverCommands.has(command) ? 'cutover' : 'commands'
+}
+
 /**
  * @param {Command} command
  * @param {Reply} reply
  */
-function outcomeOf(command, { answers, ...error }) {
+function outcomeOf(command, { answers, repairedDocuments, convergingCollections, ...error }) {
+  if (repairedDocuments !== undefined) {
+    return [{ text: repairedText(repairedDocuments, convergingCollections ?? 0), className: 'accepted' }]
+  }
   if (!answers) return [{ text: `${command}: ${errorText(error)}`, className: 'refused' }]
   const all = Object.entries(answers)
   const accepted = all.filter(([, { success }]) => success).map(([id]) => id)
@@ -120,6 +154,17 @@ function outcomeOf(command, { answers, ...error }) {
     ...(accepted.length > 0 ? [{ text: `${command} accepted by ${enumerated(accepted)}`, className: 'accepted' }] : []),
     ...refused.map(([id, answer]) => ({ text: `${id}: ${errorText(answer)}`, className: 'refused' })),
   ]
+}
+
+/**
+ * @param {number} documents
+ * @param {number} converging
+ */
+function repairedText(documents, converging) {
+  const repaired = `repair: ${count(documents)} ${documents === 1 ? 'document is' : 'documents are'} equal to the source now`
+  if (converging === 0) return `${repaired}. Send resume, which commits again.`
+  const collections = `${count(converging)} ${converging === 1 ? 'collection' : 'collections'}`
+  return `${repaired}. The commit was aborted in order to converge ${collections}; send commit when it is possible.`
 }
 
 /** @param {{ text: string, className: string }[]} lines */

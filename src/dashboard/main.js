@@ -6,6 +6,7 @@ import { showCollections, watchCollections } from './collections.js'
 import { bytes, count, duration } from './format.js'
 import { History } from './history.js'
 import { showInstances } from './instances.js'
+import { showMismatches } from './mismatches.js'
 import { showFigures, showState, stateOf } from './overview.js'
 import { byId, showText } from './page.js'
 import { leadingProgress, phasesOf, showPhases } from './phases.js'
@@ -37,6 +38,7 @@ function show(sample) {
   showFigures(sample, { events: events.at(-1)?.value ?? null, bytes: copied.at(-1)?.value ?? null })
   showInstances(sample)
   showCollections(sample)
+  showMismatches(sample)
   actions.show(sample)
   announce(sample)
 }

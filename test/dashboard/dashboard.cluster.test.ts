@@ -200,12 +200,7 @@ it('shows for each collection what is copied, built and compared, and how many d
       await viewed.close()
     }
   }
-  // A foreign write deletes a document on the destination. The verdict names its collection.
-  await pair.destinationClient.db('app').command({
-    delete: 'things',
-    deletes: [{ q: { _id: 7 }, limit: 1 }],
-    mayBypassWriteBlocking: true,
-  })
+  await deleteOnDestination(7)
   expectAccepted(await instances.post('commit'))
   await shows(page, '#state', 'FAILED')
   await vi.waitFor(
@@ -215,6 +210,45 @@ it('shows for each collection what is copied, built and compared, and how many d
   await vi.waitFor(async () => expect(await rowOf('app.things').locator('td').last().textContent()).toBe('1'), patience)
   expect(await page.locator('#collection-rows tr').first().locator('th').textContent()).toBe('app.things')
   expect(complaints).toEqual([])
+})
+
+it('lists what differs after a failed verification, and repairs it on the page of the coordinator', async () => {
+  await begin(500)
+  expectAccepted(await instances.post('start', body))
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  const coordinator = await instances.coordinator()
+  const { page, complaints } = await open(coordinator)
+  await enabled(page, 'commit')
+  expect(await page.isVisible('#mismatches-section')).toBe(false)
+  await deleteOnDestination(7)
+  expectAccepted(await instances.post('commit'))
+  await shows(page, '#mismatch-rows', 'app.things')
+  const cells = await page.locator('#mismatch-rows tr').first().locator('th, td').allTextContents()
+  expect(cells.slice(0, 3)).toEqual(['app.things', 'document missing on the destination', '_id {"$numberInt":"7"}'])
+  await shows(page, '#mismatches-note', /^1 difference, /)
+  for (const viewport of [wide, narrow]) {
+    const { page: viewed } = await open(coordinator, { colorScheme: 'dark', viewport })
+    await shows(viewed, '#mismatch-rows', 'app.things')
+    expect(await violations(viewed)).toEqual([])
+    expect(await viewed.evaluate('document.documentElement.scrollWidth')).toBe(viewport.width)
+    await keepScreenshot(viewed, `mismatches-dark-${viewport.width}`)
+  }
+  const other = [...instances.members.values()].find((one) => one !== coordinator) as Tandem
+  const { page: elsewhere } = await open(other)
+  await shows(elsewhere, '#why-not-repair', /^only the coordinator repairs: open the dashboard of instance [ab]$/)
+
+  await enabled(page, 'repair')
+  await page.click('#repair')
+  expect(await text(page, '#dialog-effect')).toMatch(/^Reads what differs from cluster0: .* again and makes cluster1/)
+  await page.click('#dialog-confirm')
+  await shows(page, '#outcome', 'repair: 1 document is equal to the source now. Send resume, which commits again.')
+  await enabled(page, 'resume')
+  await page.click('#resume')
+  await page.click('#dialog-confirm')
+  await shows(page, '#state', 'COMMITTED')
+  await vi.waitFor(async () => expect(await page.isVisible('#mismatches-section')).toBe(false), patience)
+  // An instance that has not failed refuses resume.
+  expect(complaints.filter((complaint) => !/status of 409/.test(complaint))).toEqual([])
 })
 
 it('shows that it reconnects, and continues when the instance is available again', async () => {
@@ -239,6 +273,12 @@ it('shows that it reconnects, and continues when the instance is available again
   await shows(watching, '#connection', 'reconnecting')
   expect(complaints).toEqual([])
 })
+
+/** A foreign write deletes a document on the destination. The verdict of a commit names it. */
+async function deleteOnDestination(_id: number): Promise<void> {
+  const deletes = [{ q: { _id }, limit: 1 }]
+  await pair.destinationClient.db('app').command({ delete: 'things', deletes, mayBypassWriteBlocking: true })
+}
 
 /** Returns the number of events that the page shows, without thousands separators and the rate. */
 async function eventsShown(page: Page): Promise<string> {
