@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { Hono } from 'hono'
+import { type Context, Hono } from 'hono'
 import { wrongMethod } from './answers.ts'
 
 /** Serves the files of `src/dashboard` unchanged. Their data comes from `/api/v1/events` and `/api/v1/collections`. */
@@ -20,6 +20,7 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/controls.css': 'controls.css',
   '/dashboard/tables.css': 'tables.css',
   '/dashboard/responsive.css': 'responsive.css',
+  '/dashboard/docs.css': 'docs.css',
   '/dashboard/main.js': 'main.js',
   '/dashboard/access.js': 'access.js',
   '/dashboard/actions.js': 'actions.js',
@@ -28,6 +29,7 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/collections.js': 'collections.js',
   '/dashboard/commands.js': 'commands.js',
   '/dashboard/confirmation.js': 'confirmation.js',
+  '/dashboard/docs-link.js': 'docs-link.js',
   '/dashboard/error-text.js': 'error-text.js',
   '/dashboard/format.js': 'format.js',
   '/dashboard/history.js': 'history.js',
@@ -57,16 +59,21 @@ const policy = [
   "form-action 'none'",
 ].join('; ')
 
+/** Answers with a file of the dashboard, or with a page of the documentation. */
+export function pageBody(context: Context, contentType: string, text: string): Response {
+  context.header('Content-Type', contentType)
+  context.header('Content-Security-Policy', policy)
+  context.header('Referrer-Policy', 'no-referrer')
+  return context.body(text)
+}
+
 export function dashboardRoutes(): Hono {
   const routes = new Hono()
   for (const [path, file] of Object.entries(files)) {
     const text = readFileSync(new URL(file, directory), 'utf8')
     const extension = file.slice(file.lastIndexOf('.') + 1) as keyof typeof contentTypes
     routes.get(path, (context) => {
-      context.header('Content-Type', contentTypes[extension])
-      context.header('Content-Security-Policy', policy)
-      context.header('Referrer-Policy', 'no-referrer')
-      return context.body(text)
+      return pageBody(context, contentTypes[extension], text)
     })
     routes.all(path, (context) => wrongMethod(context, 'GET, HEAD'))
   }

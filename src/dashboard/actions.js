@@ -1,9 +1,11 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Command } from './commands.js' */
 /** @import { ShownError } from './error-text.js' */
+/** @import { Entry } from './page.js' */
 import { ask, askForControlToken } from './access.js'
 import { allOf, commands, cutoverCommands, effect, obstacle, ownCommands } from './commands.js'
 import { Confirmation } from './confirmation.js'
+import { linkOfError } from './docs-link.js'
 import { errorText } from './error-text.js'
 import { count, enumerated } from './format.js'
 import { byId, create, setList, setText } from './page.js'
@@ -141,18 +143,23 @@ function placeOf(command) {
 /**
  * @param {Command} command
  * @param {Reply} reply
+ * @returns {Entry[]}
  */
 function outcomeOf(command, { answers, repairedDocuments, convergingCollections, ...error }) {
   if (repairedDocuments !== undefined) {
     return [{ text: repairedText(repairedDocuments, convergingCollections ?? 0), className: 'accepted' }]
   }
-  if (!answers) return [{ text: `${command}: ${errorText(error)}`, className: 'refused' }]
+  if (!answers) return [{ text: `${command}: ${errorText(error)}`, className: 'refused', link: linkOfError(error) }]
   const all = Object.entries(answers)
   const accepted = all.filter(([, { success }]) => success).map(([id]) => id)
   const refused = all.filter(([, { success }]) => !success)
   return [
     ...(accepted.length > 0 ? [{ text: `${command} accepted by ${enumerated(accepted)}`, className: 'accepted' }] : []),
-    ...refused.map(([id, answer]) => ({ text: `${id}: ${errorText(answer)}`, className: 'refused' })),
+    ...refused.map(([id, answer]) => ({
+      text: `${id}: ${errorText(answer)}`,
+      className: 'refused',
+      link: linkOfError(answer),
+    })),
   ]
 }
 
@@ -167,7 +174,7 @@ function repairedText(documents, converging) {
   return `${repaired}. The commit was aborted in order to converge ${collections}; send commit when it is possible.`
 }
 
-/** @param {{ text: string, className: string }[]} lines */
+/** @param {Entry[]} lines */
 function showOutcome(lines) {
   const place = byId('outcome')
   const list = place.querySelector('ul') ?? create('ul')

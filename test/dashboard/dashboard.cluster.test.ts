@@ -203,12 +203,38 @@ it('shows for each collection what is copied, built and compared, and how many d
   await deleteOnDestination(7)
   expectAccepted(await instances.post('commit'))
   await shows(page, '#state', 'FAILED')
-  await vi.waitFor(
-    async () => expect(await text(page, '#notices')).toContain('see docs/troubleshooting.md#verificationfailed'),
-    patience,
-  )
+  await page.getByRole('link', { name: 'What to do about VerificationFailed' }).waitFor(patience)
   await vi.waitFor(async () => expect(await rowOf('app.things').locator('td').last().textContent()).toBe('1'), patience)
   expect(await page.locator('#collection-rows tr').first().locator('th').textContent()).toBe('app.things')
+  expect(complaints).toEqual([])
+})
+
+it('links a failure and a warning to their entries in the documentation, which the instance serves', async () => {
+  const a = await begin(500)
+  expectAccepted(await instances.post('start', { source: 'cluster0', destination: 'cluster1' }))
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  // Without enableUserWriteBlocking there is a warning.
+  const { page, complaints } = await open(a)
+  await page.locator('#notices li', { hasText: 'start left out' }).getByRole('link').click()
+  await shows(page, ':target', 'start left out enableUserWriteBlocking')
+  for (const colorScheme of ['light', 'dark'] as const) {
+    for (const viewport of [wide, narrow]) {
+      const { page: read } = await open(a, { colorScheme, viewport })
+      await read.goto(`${a.url}/docs/troubleshooting.md#verificationfailed`)
+      expect(await text(read, ':target')).toBe('VerificationFailed')
+      expect(await violations(read)).toEqual([])
+      expect(await read.evaluate('document.documentElement.scrollWidth')).toBe(viewport.width)
+      await keepScreenshot(read, `docs-${colorScheme}-${viewport.width}`, false)
+    }
+  }
+  // A page with wide tables.
+  const { page: tables } = await open(a, { viewport: narrow })
+  await tables.goto(`${a.url}/docs/control.md`)
+  expect(await violations(tables)).toEqual([])
+  expect(await tables.evaluate('document.documentElement.scrollWidth')).toBe(narrow.width)
+  await keepScreenshot(tables, 'docs-tables-360', false)
+  await tables.getByRole('link', { name: 'Dashboard' }).click()
+  await shows(tables, '#state', 'RUNNING')
   expect(complaints).toEqual([])
 })
 
