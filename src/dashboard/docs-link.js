@@ -49,3 +49,6 @@ export function linkOfWarning(warning) {
   const [, anchor = 'warnings'] = warningAnchors.find(([part]) => warning.includes(part)) ?? []
   return { href: `${page}#${anchor}`, text: 'What to do about this warning' }
 }
+
+/** @type {Link} */
+export const linkOfBackOff = { href: '/docs/tuning.md#loading-the-clusters-less', text: 'What backing off means' }

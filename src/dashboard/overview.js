@@ -1,9 +1,10 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Link } from './docs-link.js' */
 /** @import { Progress } from './phases.js' */
-import { linkOfError, linkOfWarning } from './docs-link.js'
+import { linkOfBackOff, linkOfError, linkOfWarning } from './docs-link.js'
 import { errorText } from './error-text.js'
 import { bytes, count, duration, percent } from './format.js'
+import { backOffOf } from './limits.js'
 import { byId, setList, setText, showText } from './page.js'
 import { leadingProgress } from './phases.js'
 
@@ -55,7 +56,7 @@ function infoOf({ instances, problem }, leading) {
 }
 
 /**
- * Lists failures, retries and warnings. A notice that several instances report is listed once.
+ * Lists failures, retries, back-offs and warnings. A notice that several instances report is listed once.
  * @param {Sample} sample
  */
 function noticesOf({ instances, progress, problem }) {
@@ -74,9 +75,11 @@ function noticesOf({ instances, progress, problem }) {
   for (const { id, of, lost, row } of all) {
     if (lost && row) warn(`lost: no heartbeat for ${duration(row.lastSeenSeconds)}`, id)
     else {
-      const { failure, retrying } = of
+      const { failure, retrying, limits } = of
+      const backOff = backOffOf(limits)
       if (failure) say('failure', `${failure.error}: ${errorText(failure)}`, id, linkOfError(failure))
       if (retrying) say('retrying', `retrying since ${retrying.since}: ${retrying.what}`, id, null)
+      if (backOff) say('retrying', backOff, id, linkOfBackOff)
       for (const warning of of.warnings ?? []) warn(warning, id)
     }
   }
@@ -100,10 +103,21 @@ export function showFigures(sample, rates) {
   showText('events', instances.length === 0 ? '–' : `${count(totals.totalEventsApplied)}${perSecond}`)
   const left = instances.find(({ progress }) => progress.estimatedOplogTimeRemaining)
   showText('oplog', left?.progress.estimatedOplogTimeRemaining ?? '–')
+  showText('indexes', indexesOf(leading))
   const living = instances.filter(({ status }) => status === 'alive')
   const ready = living.filter(({ progress }) => progress.canCommit).length
   showText('can-commit', living.length === 0 ? '–' : ready === living.length ? 'yes' : 'no')
   showText('can-write', leading?.canWrite === true ? 'allowed' : leading?.canWrite === false ? 'not allowed' : '–')
+}
+
+/** @param {Progress | null} leading */
+function indexesOf(leading) {
+  if (!leading?.indexBuilding) return '–'
+  const { indexesBuilt, totalIndexesToBuild, collectionsFinished, collectionsTotal } = leading.indexBuilding
+  return (
+    `${count(indexesBuilt)} of ${count(totalIndexesToBuild)} ` +
+    `(${count(collectionsFinished)} of ${count(collectionsTotal)} ${collectionsTotal === 1 ? 'collection' : 'collections'})`
+  )
 }
 
 /**

@@ -106,6 +106,7 @@ it('shows a sync from IDLE through a commit and a reversal, and sends commands t
   await shows(page, '#copy-share', '100.00 %')
   await shows(page, '#phases [aria-current=step]', 'Following changes')
   await shows(page, '#rows', /coordinator/)
+  await shows(page, '#rows', /1\.0 MB\/s, \d+ reads?, (?:\d+ of )?\d+ writes? at a time/)
   expect(await page.locator('#rows tr').count()).toBe(2)
 
   const before = Number(await eventsShown(page))
@@ -190,6 +191,7 @@ it('shows for each collection what is copied, built and compared, and how many d
     expect(cells[1]).toMatch(/^[\d.]+ kB, all$/)
   }, patience)
   await shows(page, '#collections-note', /^2 in all/)
+  await shows(page, '#indexes', /^2 of 2 \(1 of 1 collection\)$/)
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const viewport of [wide, narrow]) {
       const { page: viewed } = await open(a, { colorScheme, viewport })

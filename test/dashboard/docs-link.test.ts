@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { expect, test } from 'vitest'
-import { linkOfError, linkOfWarning, warningAnchors } from '../../src/dashboard/docs-link.js'
+import { linkOfBackOff, linkOfError, linkOfWarning, warningAnchors } from '../../src/dashboard/docs-link.js'
 import { docsOf } from '../../src/domain/error-details.ts'
 import { failureNames, refusalNames } from '../../src/domain/errors.ts'
 import { anchorsOf, root } from '../docs/pages.ts'
@@ -15,10 +15,18 @@ const sources = ['src/session', 'src/checks', 'src/dashboard']
   .map((file) => readFileSync(file, 'utf8'))
   .join('\n')
 
-test.each([...warningAnchors])('a warning with %j leads to a heading, and the product has such a warning', (part, anchor) => {
-  expect(headings).toContain(anchor)
-  expect(sources).toContain(part)
-  expect(linkOfWarning(`a: ${part}, and more`).href).toBe(`/docs/troubleshooting.md#${anchor}`)
+test.each([...warningAnchors])(
+  'a warning with %j leads to a heading, and the product has such a warning',
+  (part, anchor) => {
+    expect(headings).toContain(anchor)
+    expect(sources).toContain(part)
+    expect(linkOfWarning(`a: ${part}, and more`).href).toBe(`/docs/troubleshooting.md#${anchor}`)
+  },
+)
+
+test('a back-off leads to the section about it', () => {
+  const [file = '', anchor = ''] = linkOfBackOff.href.slice(1).split('#')
+  expect(anchorsOf(file)).toContain(anchor)
 })
 
 test('an unknown warning leads to the section of all warnings', () => {
