@@ -25,6 +25,8 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/main.js': 'main.js',
   '/dashboard/access.js': 'access.js',
   '/dashboard/actions.js': 'actions.js',
+  '/dashboard/audit-cells.js': 'audit-cells.js',
+  '/dashboard/audit-trail.js': 'audit-trail.js',
   '/dashboard/chart.js': 'chart.js',
   '/dashboard/collection-cells.js': 'collection-cells.js',
   '/dashboard/collections.js': 'collections.js',

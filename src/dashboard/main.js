@@ -1,6 +1,7 @@
 /** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
 import { ask } from './access.js'
 import { Actions } from './actions.js'
+import { watchAuditTrail } from './audit-trail.js'
 import { Chart } from './chart.js'
 import { showCollections, watchCollections } from './collections.js'
 import { bytes, count, duration } from './format.js'
@@ -103,3 +104,4 @@ async function listen() {
 
 void listen()
 watchCollections()
+watchAuditTrail()

@@ -138,6 +138,7 @@ it('shows a sync from IDLE through a commit and a reversal, and sends commands t
   )
   await instances.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED', 120)
   await shows(page, '#can-write', /^allowed$/)
+  await showsAudit(page)
   await send(page, 'reverse', /^Swaps the direction of the sync on all 2 instances/)
   await instances.allReach(({ state, canCommit }) => state === 'RUNNING' && canCommit, 'reversed', 120)
   await shows(page, '#direction', /^cluster1: .* → {2}cluster0/)
@@ -301,6 +302,19 @@ it('shows that it reconnects, and continues when the instance is available again
   await shows(watching, '#connection', 'reconnecting')
   expect(complaints).toEqual([])
 })
+
+/** Opens the audit trail, which has the commands that this page has sent. */
+async function showsAudit(page: Page): Promise<void> {
+  await page.getByText('Who sent which command').click()
+  await shows(page, '#audit-rows', /UTCall\/commita127\.0\.0\.1noneaccepted/)
+  await shows(page, '#audit-rows', /UTCpause[ab]passed on by a–accepted/)
+  expect(await violations(page)).toEqual([])
+  await page.setViewportSize(narrow)
+  expect(await violations(page)).toEqual([])
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(narrow.width)
+  await keepScreenshot(page, 'audit-360')
+  await page.setViewportSize(wide)
+}
 
 /** A foreign write deletes a document on the destination. The verdict of a commit names it. */
 async function deleteOnDestination(_id: number): Promise<void> {
