@@ -21,6 +21,7 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/tables.css': 'tables.css',
   '/dashboard/responsive.css': 'responsive.css',
   '/dashboard/docs.css': 'docs.css',
+  '/dashboard/kept-points.js': 'kept-points.js',
   '/dashboard/limits.js': 'limits.js',
   '/dashboard/main.js': 'main.js',
   '/dashboard/access.js': 'access.js',
