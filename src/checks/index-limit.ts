@@ -1,7 +1,7 @@
 import { listCollections, listDatabases, listIndexes } from '../definitions/listing.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
-import { askedShardKey, supportsShardKey } from '../domain/shard-key.ts'
+import { requestedShardKey, supportsShardKey } from '../domain/shard-key.ts'
 import { type Check, problem } from './check.ts'
 
 /**
@@ -20,7 +20,7 @@ export const checkIndexLimit: Check = async ({ configuration, source, selection 
     if (!present.has(database)) continue
     const [one] = await selection.among(database, await listCollections(source, database, collection))
     const indexes = one?.uuid ? ((await listIndexes(source, database, one.uuid)) ?? []) : []
-    const key = askedShardKey(shardCollection.key)
+    const key = requestedShardKey(shardCollection.key)
     const supported = indexes.some((index) => supportsShardKey(index, key))
     if (supported || indexes.length + 1 < indexesMax) continue
     const name = namespace(database, collection)

@@ -1,20 +1,34 @@
 import { listDatabases } from '../definitions/listing.ts'
+import type { Finding } from '../domain/finding.ts'
 import { oplogWindowMinSeconds } from '../domain/oplog-time.ts'
-import { oplogWindowOf } from '../mongo/oplog-window.ts'
-import { type Check, ifAllowed } from './check.ts'
+import { oplogWindowOf, shardOplogWindows } from '../mongo/oplog-window.ts'
+import { type Check, type CheckedClusters, ifAllowed } from './check.ts'
+import { shardsNotReadable } from './shards-not-readable.ts'
 
 /** Bytes copied per second on modest machines. The figure is an estimate for this comparison, not a guarantee. */
 const copiedPerSecond = 20_000_000
 
 /**
- * Compares the window of the source's oplog with the estimated duration of a copy. tandem applies events during the
- * copy, but it may fall behind.
+ * Compares the window of the source's oplog, or of each shard's, with the estimated duration of a copy. tandem applies
+ * events during the copy, but it may fall behind. Also finds shards whose oplogs the sync could not observe.
  */
-export const checkOplogWindow: Check = async ({ source, selection, facts }) => {
-  // A router does not expose the oplogs of the shards.
-  if (facts.source.topology !== 'replicaSet') return []
-  const seconds = await ifAllowed(oplogWindowOf(source))
-  if (seconds === null) return []
+export const checkOplogWindow: Check = async (clusters) => {
+  const { source, facts } = clusters
+  if (facts.source.topology === 'replicaSet') {
+    const seconds = await ifAllowed(oplogWindowOf(source))
+    return seconds === null ? [] : await shortWindow(clusters, 'the oplog of the source', seconds)
+  }
+  if (facts.source.topology !== 'sharded') return []
+  const answers = await ifAllowed(shardOplogWindows(source))
+  const findings = shardsNotReadable('source', answers)
+  const windows = (answers ?? []).flatMap((answer) => ('result' in answer ? [answer] : []))
+  const [shortest] = windows.sort((one, other) => one.result - other.result)
+  if (!shortest) return findings
+  const where = `the oplog of the shard ${shortest.shard} of the source`
+  return [...(await shortWindow(clusters, where, shortest.result)), ...findings]
+}
+
+async function shortWindow({ source, selection }: CheckedClusters, where: string, seconds: number): Promise<Finding[]> {
   let bytes = 0
   for (const database of await selection.databases(await listDatabases(source))) {
     bytes += Number((await ifAllowed(source.read(database, { dbStats: 1 })))?.['dataSize'] ?? 0)
@@ -25,7 +39,7 @@ export const checkOplogWindow: Check = async ({ source, selection, facts }) => {
     {
       severity: 'warning',
       name: 'ShortOplogWindow',
-      message: `the oplog of the source reaches back about ${inHours(seconds)} hours at its current rate; a copy of this size needs ${inHours(needed)}`,
+      message: `${where} reaches back about ${inHours(seconds)} hours at its current rate; a copy of this size needs ${inHours(needed)}`,
       remedy: 'enlarge the oplog (replSetResizeOplog), and do not pause for long',
     },
   ]

@@ -4,7 +4,7 @@ import { distributionsByUuid } from '../definitions/sharding.ts'
 import { deferredOptionsOf, type IndexSpecification, indexName, isCapped, isCollated } from '../domain/definition.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
-import { askedShardKey, type ShardKey, showShardKey, supportsShardKey } from '../domain/shard-key.ts'
+import { requestedShardKey, type ShardKey, showShardKey, supportsShardKey } from '../domain/shard-key.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 
@@ -45,7 +45,7 @@ export function refuseInvalidEntries({ sharding }: StartConfiguration): void {
         `${field} names ${name}, which an earlier entry also names; remove one of them`,
       )
     named.add(name)
-    const key = askedShardKey(entry.shardCollection.key)
+    const key = requestedShardKey(entry.shardCollection.key)
     const twice = key.find(({ path }, index) => key.findIndex((other) => other.path === path) !== index)
     if (twice) {
       throw new RefusedError(
@@ -80,7 +80,7 @@ export async function refuseUnfitEntry(
   one: ListedCollection,
   creates: boolean,
 ): Promise<void> {
-  const key = askedShardKey(entry.shardCollection.key)
+  const key = requestedShardKey(entry.shardCollection.key)
   const name = namespace(entry.database, entry.collection)
   if (one.type !== 'collection')
     throw unfit(`${name} is a ${one.type}, which cannot be sharded: leave it out of shardingEntries`)

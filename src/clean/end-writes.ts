@@ -4,9 +4,9 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { writesEnded } from '../mongo/predecessors.ts'
 
 /**
- * Resolves when no write of an ended instance runs on these clusters, and the servers refuse those that arrive later. Does
- * what a successor of the instances does. The caller has observed that all instances have ended, so the fence of each
- * has closed. May be repeated.
+ * Resolves when no write of an ended instance runs on these clusters, and the servers refuse those that arrive later, by
+ * the steps of a takeover. The caller has observed that all instances have ended, so none of them begins another write.
+ * May be repeated.
  * @returns the mongosyncIDs of instances that are alive after all, because their lease was renewed in the meantime
  */
 export async function endWrites(clusters: readonly Cluster[]): Promise<string[]> {
@@ -14,7 +14,7 @@ export async function endWrites(clusters: readonly Cluster[]): Promise<string[]>
     clusters.map(async (cluster) => {
       const store = new OwnershipStore(cluster)
       const { leases } = await store.read()
-      // The writes of the others have ended: their holder waited for them before it gave the lease back.
+      // For the other leases this has been done already: the instance itself, or its successor, has waited for its writes.
       return { store, leases: leases.filter(({ epoch, drained }) => drained <= epoch) }
     }),
   )
@@ -24,11 +24,11 @@ export async function endWrites(clusters: readonly Cluster[]): Promise<string[]>
       if (!(await store.evict(lease, 0, sleep))) renewed.push(lease.id)
     }),
   )
-  // An instance also writes to the cluster that has no lease of it. They are asked about at once, because each answer may
-  // take half a minute for a user who may not list operations.
+  // An instance also writes to the cluster that has no lease of it, so both clusters are asked about every instance. All
+  // are asked at once, because an answer may take half a minute if the user may not list operations.
   const incarnations = stored.flatMap(({ leases }) => leases.flatMap((one) => [...one.predecessors, one.incarnation]))
   const waits = clusters.flatMap((cluster) => incarnations.map((one) => writesEnded(cluster, [one])))
-  // A repetition must not meet an eviction of this attempt: it would take that for a renewal.
+  // Waits for all, also after an error: a repetition would take a later eviction of this attempt for a renewal.
   const ended = await Promise.allSettled([...evictions, ...waits])
   for (const one of ended) if (one.status === 'rejected') throw one.reason
   return renewed.sort()

@@ -15,23 +15,29 @@ export interface LiveInstancesParts {
   /** The stores of the heartbeats. */
   heartbeats: readonly Liveness[]
   /**
-   * True if the heartbeats are in Redis, which may have restarted empty. Missing heartbeats then prove nothing before a
-   * living instance had the time to send another one.
+   * True if the heartbeats are in Redis, which may have restarted empty. Missing heartbeats then prove nothing until a
+   * live instance has had the time to send another one.
    */
   mayLoseHeartbeats: boolean
   /** Called once if an instance has to be observed before it is known whether it is alive. */
   onWait: (ids: string[]) => void
+  /** How long a lease of these instances lasts. */
+  durationMS?: number
 }
 
 /**
- * The mongosyncIDs of instances that are alive: they renew their lease or send heartbeats. An instance that has stopped
- * in an ordinary way has given its lease back, which proves its end only if its heartbeats cannot be lost, and on the same host the kernel tells that a process has ended. Otherwise
- * an instance counts as dead when it has renewed nothing for the duration of a lease. Resolves at the first sign of life,
- * so not all living instances need be among the result.
+ * The mongosyncIDs of instances that are alive: they renew their lease or send heartbeats. An instance has ended if
+ *
+ * - its process ran on this host, and the kernel shows that it has ended, or
+ * - it has given its lease back and sends no heartbeats, unless heartbeats may have been lost, or
+ * - it has renewed neither its lease nor its heartbeats for the duration of a lease.
+ *
+ * Resolves at the first sign of life, so the result may lack some of the live instances.
  */
 export async function liveInstances(parts: LiveInstancesParts): Promise<string[]> {
   const renewals = new Map<string, { renewal: string; since: number }>()
   const ages = new Map<string, number>()
+  const { durationMS = leaseMS } = parts
   for (let isFirst = true; ; isFirst = false) {
     const leases = (await Promise.all(parts.clusters.map(readLeases))).flat()
     const ended = new Set(leases.filter(hasEnded).map(({ document }) => document['incarnation'] as string))
@@ -44,7 +50,7 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
       const known = renewals.get(key)
       if (known && known.renewal !== renewal) alive.add(id)
       else if (!known) renewals.set(key, { renewal, since: performance.now() })
-      if (!known || performance.now() - known.since < leaseMS) unknown.add(id)
+      if (!known || performance.now() - known.since < durationMS) unknown.add(id)
     }
     for (const { id, incarnation, lastSeenSeconds } of await beating(parts.heartbeats)) {
       if (ended.has(incarnation)) continue
@@ -81,7 +87,7 @@ async function readLeases(cluster: Cluster): Promise<StoredLease[]> {
   }))
 }
 
-/** False for a lease that others have ended: its holder may not know that. */
+/** False for a lease whose holder was evicted (`buried`), because the holder may not know that yet. */
 function isGivenBack({ document }: StoredLease): boolean {
   return Number(document['expiresAt']) === givenUp.getTime() && document['buried'] !== true
 }

@@ -15,7 +15,7 @@ export interface CleanPlan {
   sync: { source: ClusterName; destination: ClusterName; state: string } | null
   /** Clusters on which user writes are allowed again. `known` is false if the server does not report whether it blocks. */
   unblock: { cluster: ClusterName; known: boolean }[]
-  /** The cluster whose balancer is started again; null if none is. */
+  /** The cluster whose balancer is started again; null if no balancer is started. */
   startBalancer: ClusterName | null
   /** Clusters from which the metadata database is dropped, in this order. */
   drop: ClusterName[]
@@ -28,7 +28,7 @@ export interface CleanPlan {
 export interface PlanParts {
   clusters: Record<ClusterName, Cluster>
   record: SyncRecord | null
-  /** Clusters on which the operator wants user writes to be allowed, whoever has blocked them. */
+  /** Clusters on which user writes are allowed again, even if it is not the sync that has blocked them. */
   unblock: readonly ClusterName[]
   context: RetryContext
 }
@@ -45,13 +45,13 @@ export async function planClean(parts: PlanParts): Promise<CleanPlan> {
   const stored = record && (await loadStored(clusters[record.configuration.destination], record, context))
   const plan: CleanPlan = { sync: null, unblock: [], startBalancer: null, drop: [], deferred: [], left: [] }
   for (const name of clusterNames) await planUnblocking(plan, name, parts, stored)
-  // The destination comes first: without its record, what the source still has is no sync.
+  // The destination comes first: without its record, the metadata that the source still has is not a sync.
   const destination = record?.configuration.destination ?? 'cluster1'
   for (const name of [destination, ...clusterNames.filter((one) => one !== destination)])
     if (await hasMetadata(clusters[name])) plan.drop.push(name)
   if (!stored) return plan
   plan.sync = { source: stored.record.configuration.source, destination, state: stored.state }
-  // A committed sync has restored both, and they may have been changed since.
+  // A commit has started the balancer and restored the options, and others may have changed them since.
   if (stored.snapshot.matches('committed')) return plan
   const metadata = new Metadata(clusters[destination], context)
   if (await isBalancerStopped(clusters[destination], metadata)) plan.startBalancer = destination

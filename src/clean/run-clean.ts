@@ -30,7 +30,7 @@ export interface CleanOptions {
   /** The Redis of the instances; null if they use none. */
   redis: string | null
   redisTls: RedisTls
-  /** Clusters on which user writes are allowed again, whoever has blocked them. */
+  /** Clusters on which user writes are allowed again, even if it is not the sync that has blocked them. */
   unblock: ClusterName[]
   /** Change the clusters without a question. */
   yes: boolean
@@ -50,10 +50,10 @@ export interface CleanOutput {
 const exitCodes = { clean: 0, notCleaned: 1, invalid: 2, refused: 4, failed: 6 } as const
 type ExitCode = (typeof exitCodes)[keyof typeof exitCodes]
 
-/** Retries of a phase end after this time, because an operator waits for it. */
+/** Retries of a phase end after this time, because an operator waits for the result. */
 const patienceMS = 60_000
 
-/** The clusters are as they were, because an instance is alive or because it is unknown whether one is. */
+/** Nothing was cleaned up: an instance is or may be alive, or the plan no longer fits the clusters. */
 class CleanRefusal extends Error {}
 
 export async function runClean(options: CleanOptions, output: CleanOutput): Promise<ExitCode> {

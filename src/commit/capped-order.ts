@@ -13,11 +13,11 @@ import type { RawCursor } from '../mongo/raw-cursor.ts'
 
 /**
  * Restores the document order of a capped collection, which is part of its content. A replay after a crash, or a
- * document that is deleted and inserted again during the copy, may leave documents out of order. At commit, while
- * nobody writes to the source, both collections are read in natural order, and the destination is rewritten from the
- * first difference on. Returns the number of rewritten documents. The call may be repeated, even after it was stopped.
- * Checks the signal between commands, and throws StoppedError when it is aborted. Throws FatalError UnsupportedChange
- * when writes on the source removed a document at which a cursor was positioned.
+ * document that is deleted and inserted again during the copy, may leave documents out of order. Called during a
+ * commit, while the source is not written. Reads both collections in natural order, and rewrites the destination from
+ * the first difference on. Returns the number of rewritten documents. Repeatable, even after a stop. Checks the signal
+ * between commands, and throws StoppedError when it is aborted. Throws FatalError UnsupportedChange when writes on the
+ * source removed a document at which a cursor was positioned.
  */
 export async function restoreCappedOrder(
   source: Cluster,

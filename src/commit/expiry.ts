@@ -9,12 +9,12 @@ import { RawCursor } from '../mongo/raw-cursor.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
-/** A filter of documents. */
+/** A query filter. */
 type Condition = Record<string, unknown>
 
 /** The largest number of `_id`s in one command. */
 const idsMax = 1_000
-/** The earliest date that BSON and JavaScript have in common. */
+/** The earliest time that a JavaScript Date can represent. */
 const earliestMS = -8.64e15
 
 /** True if documents of the collection can expire. */
@@ -26,11 +26,11 @@ export function expiresDocuments({ options, indexes }: CollectionDefinition): bo
 }
 
 /**
- * Of documents that were deleted on the source, those that could not have expired by then, so that somebody else than the
- * TTL monitor has deleted them. Events do not tell who has deleted a document. The destination still has it as it was at
- * the commit timestamp, and evaluates the conditions of the TTL monitor: a date, not later than the expiry allows, in a
- * document that the index contains (src/mongo/db/ttl.cpp in the server's source). A document that the destination no
- * longer has counts as expired.
+ * Returns which of the documents deleted on the source could not have expired by then. The TTL monitor did not delete
+ * these, so a user did. The events do not say who has deleted a document. The destination still has the document as it
+ * was at the commit timestamp, so this queries the destination with the conditions of the TTL monitor: the index
+ * contains the document, and the date in the indexed field is old enough (src/mongo/db/ttl.cpp in the server's source).
+ * A document that the destination no longer has counts as expired.
  *
  * The time of an event is not earlier than the clock by which the TTL monitor chose the document, because a server
  * assigns no operation time that is earlier than its own clock.
@@ -65,7 +65,7 @@ export async function notExpired(
   return found
 }
 
-/** The conditions under which a document of the collection expires at the given time; each is enough. */
+/** Returns the conditions under which documents of the collection are expired at the given time. Each one suffices. */
 function expiryConditions({ options, indexes }: CollectionDefinition, nowMS: number): Condition[] {
   const conditions: Condition[] = []
   const seconds = collectionExpiry(options)
@@ -74,8 +74,8 @@ function expiryConditions({ options, indexes }: CollectionDefinition, nowMS: num
     const { expireAfterSeconds } = deferredOptionsOf(index)
     const field = keyField(index)
     if (!expireAfterSeconds || field === undefined) continue
-    // The server evaluates the filter with the index's collation, and this query uses the collection's. Without the
-    // filter, more deletes count as expiry.
+    // The server evaluates the filter with the index's collation, but this query has the collection's. If they differ,
+    // the filter is left out, so that more deletes count as expiry.
     const filter = hasOwnCollation(index, options) ? undefined : fieldNamed(index, 'partialFilterExpression')
     const isDue = { [field]: { $lte: cutoff(expireAfterSeconds, nowMS) } }
     conditions.push(filter ? { $and: [isDue, new RawValue(filter)] } : isDue)
@@ -89,7 +89,9 @@ function keyField(index: RawFields): string | undefined {
   return key && readFields(embedded(key))[0]?.name
 }
 
-/** Documents with this date, or an earlier one, have expired. A number that is not finite excludes no date. */
+/**
+ * Returns the date such that documents with it or an earlier one have expired. An infinite or NaN number counts as 0.
+ */
 function cutoff(expireAfterSeconds: TypedValue, nowMS: number): Date {
   const seconds = numberOf(expireAfterSeconds) ?? 0
   return new Date(Math.max(earliestMS, nowMS - 1_000 * (Number.isFinite(seconds) ? seconds : 0)))

@@ -1,3 +1,4 @@
+import { copyBalancing } from '../definitions/balancing.ts'
 import type { BothCatalogs } from '../definitions/both-catalogs.ts'
 import type { DeferredOptions, ExistingDefinitions } from '../definitions/deferred-options.ts'
 import type { DestinationDefinitions } from '../definitions/destination-definitions.ts'
@@ -52,9 +53,9 @@ const atOnce = 8
 const databasesAtOnce = 4
 
 /**
- * Prepares the destination for writes once all events up to the commit timestamp are applied: reconciles definitions a
- * last time, restores capped collections, sets prepareUnique and copies zones. The definitions of both clusters are read first, and
- * each step changes only the collections that need it. Every step is repeatable.
+ * Prepares the destination for writes when all events up to the commit timestamp are applied: reconciles definitions a
+ * last time, restores capped collections, sets prepareUnique, and copies zones and noBalance. Reads the definitions of
+ * both clusters first, so that each step changes only the collections that need it. Every step is repeatable.
  * @param read the catalogs of both clusters if they were just read
  */
 export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): Promise<void> {
@@ -86,11 +87,16 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   )
   parts.atStep('prepareIndexes')
   await deferredOptions.prepareIndexes(entries, existing)
-  // Zones have no change events. The balancer must find them when its setting is restored.
-  // The source may be blocked now, and the zones can be created after the commit, so a refused one does not fail it.
+  // Zones have no change events, and must exist when the balancer's setting is restored. Users may be unable to write
+  // now, and the zones can also be created after the commit, so a refused zone does not fail the commit.
   const logRefused = (what: string, { cause }: FatalError): void =>
     parts.context.journal?.('zone not copied', { what, error: errorText(cause) })
   await retry('copying zones', parts.context, () => copyZones(source, destination, entries, logRefused))
+  const notBalanced = (name: string, error: string): void =>
+    parts.context.journal?.('balancing not copied', { namespace: name, error })
+  await retry('copying which collections are balanced', parts.context, () =>
+    copyBalancing(source, destination, entries, notBalanced),
+  )
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */
@@ -123,8 +129,8 @@ async function refuseMissing(parts: CommitParts, entries: readonly CatalogEntry[
 }
 
 /**
- * Looks for dropped collections a last time before the decision. The preparation may have taken long since it looked for
- * them, and without verification nothing else notices them.
+ * Looks for dropped collections a last time before the decision. The preparation may have taken long since it looked,
+ * and without verification no other check would find a collection that was dropped in the meantime.
  */
 export async function refuseDropped(parts: CommitParts): Promise<void> {
   await refuseMissing(parts, parts.catalog.entries(), 'checking the destination before the commit')

@@ -80,7 +80,7 @@ export async function findLateWrites(parts: LateChangesParts, since: ClusterTime
   return found
 }
 
-/** Deletes in one collection whose documents can expire. */
+/** The deletes in one collection, whose documents can expire. */
 interface Deletes {
   entry: CatalogEntry
   /** `_id` elements. */
@@ -141,9 +141,9 @@ async function readSince(
 }
 
 /**
- * Leaves out that time-series collections were created or dropped, if the sync skips them. Like those of views, these
- * events have no UUID, and do not say what was dropped. If neither cluster has anything of that name that is synced, then
- * nothing that is synced was lost or is missing.
+ * Leaves out events of created and dropped time-series collections if the sync skips them. These events have no UUID
+ * and do not say what was dropped, like the events of views. An event is left out if neither cluster has a collection
+ * or view of that name that is synced: then nothing that is synced was dropped or is missing.
  */
 async function withoutSkipped(parts: LateChangesParts, events: ChangeEvent[]): Promise<ChangeEvent[]> {
   const { source, destination, selection, context } = parts

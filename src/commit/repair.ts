@@ -13,7 +13,7 @@ import { type CommitParts, databasesOf } from './finish-commit.ts'
 export interface RepairParts extends CommitParts {
   store: VerificationStore
   documents: ReconcileDependencies
-  /** Whether one of these documents differs now. */
+  /** Resolves with true if one of these documents differs now. */
   differs: (entry: CatalogEntry, idElements: readonly Buffer[]) => Promise<boolean>
 }
 
@@ -25,9 +25,8 @@ const searchedAtOnce = 10_000
 const namedMax = 5
 
 /**
- * The number of differences up to which each document is repaired by its identity. For more of them, the whole
- * collections are converged, because ranges are read and compared faster, resumed after a crash, and shared by all
- * instances.
+ * Up to this number of differences, each document is repaired by its identity. With more, the whole collections are
+ * converged, because ranges are faster to read and compare, resume after a crash, and are shared by all instances.
  */
 export const repairedMax = 1_000_000
 
@@ -44,8 +43,8 @@ export interface Repaired {
  * recheck. It does not change collections that another client created on the destination. Repeatable. Throws
  * RefusedError WrongState when a repair cannot remove the differences.
  *
- * Two kinds of collections are returned instead of being repaired: those that somebody dropped on the destination, and
- * all that differ when there are more than `most` differences.
+ * Two kinds of collections are not repaired but returned: those that another client dropped on the destination, and,
+ * when there are more than `most` differences, all that differ.
  */
 export async function repairDifferences(parts: RepairParts, most: number): Promise<Repaired> {
   const { source, destination, catalog, context, store } = parts
@@ -100,8 +99,8 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
 }
 
 /**
- * Adds every collection of which a document with an open recheck differs. A verdict leaves rechecks in the store that
- * have become equal.
+ * Adds every collection in which a document with an open recheck differs now. The documents are compared again, because
+ * a verdict leaves some rechecks of equal documents in the store.
  */
 async function addDiffering({ store, catalog, differs }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
   for await (const page of pages(store, searchedAtOnce)) {

@@ -21,8 +21,8 @@ export interface ReversePositionParts {
  * does not cover therefore comes after the position.
  *
  * Every commit attempt takes a new position, because the destination's oplog may no longer reach back to an earlier
- * one. Once a commit is decided (`writesHeld` becomes false with the decision), users may have written. Their writes
- * must come after the position, so it no longer changes. A position that is earlier than needed is harmless.
+ * one. When a commit is decided, `writesHeld` becomes false, and users may write from then on. Their writes must come
+ * after the position, so it no longer changes. A position that is earlier than needed is harmless.
  */
 export class ReversePosition {
   readonly #parts: ReversePositionParts
@@ -36,7 +36,7 @@ export class ReversePosition {
     if (await metadata.loadPosition('reverse')) {
       if (!(await peers.load()).context.writesHeld) return
     } else if (!(await peers.report({ type: 'reversal.announced' })).context.writesHeld) {
-      // The commit was aborted in the meantime. If a position was stored now, it could not be replaced later, because
+      // The commit was aborted in the meantime. A position that was stored now could not be replaced later, because
       // `writesHeld` is false.
       throw new StoppedError()
     }

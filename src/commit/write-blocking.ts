@@ -30,10 +30,10 @@ export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fence
 }
 
 /**
- * The failure for a block that somebody else has set with a reason; null for any other error. Since 8.0.13, a replica set
- * lets nobody set or lift a block with another reason than the one with which it was set, and tandem gives none
- * (src/mongo/db/s/user_writes_recoverable_critical_section_service.cpp in the server's source). tandem does not lift such a
- * block: it may protect the cluster, for instance while its disks are almost full.
+ * Returns the failure for a block that another program has set with a reason; null for any other error. Since 8.0.13, a
+ * block of a replica set can be set again and lifted only with the reason with which it was set, and tandem gives none
+ * (src/mongo/db/s/user_writes_recoverable_critical_section_service.cpp in the server's source). tandem does not lift
+ * such a block: it may protect the cluster, for instance while its disks are almost full.
  */
 function blockedByAnother(cluster: Cluster, blocked: boolean, error: unknown): FatalError | null {
   if (codeOf(error) !== code.illegalOperation) return null
@@ -60,8 +60,8 @@ export async function unblockSource(
 }
 
 /**
- * Whether the server reports that user writes are blocked; null when it does not report a mode (mongos, releases older
- * than 6.0). Needs the privilege `serverStatus`.
+ * Resolves with whether the server reports that user writes are blocked; null when it does not report a mode (mongos,
+ * servers before 6.0). Needs the privilege `serverStatus`.
  */
 export async function areWritesBlocked(cluster: Cluster): Promise<boolean | null> {
   const status = await cluster.read('admin', { serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
@@ -82,7 +82,7 @@ export function blocksDestination(configuration: StartConfiguration): boolean {
   return configuration.enableUserWriteBlocking !== 'none'
 }
 
-/** Whether a commit blocks user writes on the source. */
+/** True if a commit blocks user writes on the source. */
 export function blocksSource(configuration: StartConfiguration): boolean {
   return configuration.enableUserWriteBlocking === 'sourceAndDestination'
 }

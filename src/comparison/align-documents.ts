@@ -7,7 +7,7 @@ export interface AlignOptions {
   /** Returns the documents of the left cluster whose `_id` is one of these values. */
   find: (ids: unknown[]) => Promise<Buffer[]>
   found: Findings
-  /** Number of documents of each side that are searched before the server is queried. */
+  /** Number of documents of each side that are searched before the left cluster is queried. */
   windowDocuments?: number
 }
 

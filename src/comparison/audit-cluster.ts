@@ -36,7 +36,7 @@ export class AuditCluster {
         appName: 'tandem verify',
         serverSelectionTimeoutMS: selectionTimeoutMS,
         readPreference: 'primary',
-        // A majority read is slightly stale: right after the last write it would show a false difference.
+        // A majority read is slightly stale. Right after the last write it could show a false difference.
         readConcernLevel: 'local',
       })
     } catch (error) {

@@ -22,7 +22,7 @@ export interface AuditOptions {
   namespaces: readonly Namespace[]
   /** Omits these from the comparison. */
   excluded?: readonly Namespace[]
-  /** Compares no time-series collection. Otherwise one that is selected ends the comparison. */
+  /** Skips time-series collections. If false, a selected time-series collection ends the comparison with an error. */
   skipTimeSeries?: boolean
   /** Compares no index except that of `_id`. */
   ignoreIndexes: boolean

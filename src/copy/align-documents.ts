@@ -2,7 +2,10 @@ import { type IdentityKey, idElementOf, identityKey } from '../documents/identit
 
 export type Side = 'source' | 'destination'
 
-/** Documents of both sides that were read but are not decided yet, in `_id` order. `at` is the next undecided one. */
+/**
+ * The documents that were read from each side, in `_id` order. `at` is the index of the first one that is not decided
+ * yet.
+ */
 export type Undecided = Record<Side, { documents: Buffer[]; at: number }>
 
 /** What has been decided so far. Documents that are equal on both sides are only counted. */
@@ -11,7 +14,7 @@ export interface Decided {
   missing: Buffer[]
   /** `_id` elements of documents that differ, or that the source does not have. */
   differing: Buffer[]
-  /** The last document that both sides have. Everything before it, on both sides, is decided. */
+  /** The last decided document that both sides have, or null. Everything before it is decided on both sides. */
   lastCommon: Buffer | null
 }
 
@@ -20,9 +23,10 @@ export type AbsentOn = (side: Side, idElements: Buffer[]) => Promise<ReadonlySet
 
 /**
  * Aligns two streams of documents that both servers return in `_id` order. It does not compare `_id`s by order, so it
- * does not depend on MongoDB's sort order: both streams are aligned again at the next `_id` that both sides have. When
- * neither side's next document is in the batch of the other side, the clusters are asked which of the `_id`s they have.
- * The cost of a run of documents that one side lacks therefore depends on its length, not on the rest of the range.
+ * does not depend on MongoDB's sort order. It aligns both streams again at the next `_id` that both sides have. When
+ * neither side's next document is in the batch of the other side, it asks each cluster which of the other's `_id`s it
+ * has. The cost of a run of documents that one side lacks therefore depends on the length of the run, not on the rest
+ * of the range.
  *
  * Both clusters may change during the read. A wrong decision is harmless: a missing document that exists by now is not
  * inserted, and a differing document is read again before it is written.
@@ -33,7 +37,7 @@ export class Alignment {
     source: { documents: null, positions: new Map() },
     destination: { documents: null, positions: new Map() },
   }
-  readonly #asked: Record<Side, { documents: Buffer[] | null; absent: ReadonlySet<IdentityKey> }> = {
+  readonly #answers: Record<Side, { documents: Buffer[] | null; absent: ReadonlySet<IdentityKey> }> = {
     source: { documents: null, absent: new Set() },
     destination: { documents: null, absent: new Set() },
   }
@@ -60,23 +64,23 @@ export class Alignment {
       const areEqual = left.equals(right)
       if (areEqual || keyOf(left) === keyOf(right)) {
         if (areEqual) this.equal += 1
-        else this.#differs(left)
+        else this.#addDiffering(left)
         this.decided.lastCommon = left
         source.at += 1
         destination.at += 1
         continue
       }
-      const extra = this.#positionOf('destination', left, destination)
-      const missing = this.#positionOf('source', right, source)
+      const onDestination = this.#positionOf('destination', left, destination)
+      const onSource = this.#positionOf('source', right, source)
       // Only a change between the two reads can make both positions exist. Then the nearer one is used.
-      if (extra !== null && (missing === null || extra - destination.at <= missing - source.at)) {
-        while (destination.at < extra) this.#differs(destination.documents[destination.at++] as Buffer)
-      } else if (missing !== null) {
-        while (source.at < missing) this.decided.missing.push(source.documents[source.at++] as Buffer)
+      if (onDestination !== null && (onSource === null || onDestination - destination.at <= onSource - source.at)) {
+        while (destination.at < onDestination) this.#addDiffering(destination.documents[destination.at++] as Buffer)
+      } else if (onSource !== null) {
+        while (source.at < onSource) this.decided.missing.push(source.documents[source.at++] as Buffer)
       } else if (!(await this.#skipAbsent(undecided))) {
         // Both `_id`s exist on both sides, so one document was written after a read had passed the place of its `_id`.
-        this.#differs(left)
-        this.#differs(right)
+        this.#addDiffering(left)
+        this.#addDiffering(right)
         source.at += 1
         destination.at += 1
       }
@@ -86,14 +90,14 @@ export class Alignment {
   /** Decides the remaining documents of one side when the other side has no more documents in this range. */
   decideRemaining(side: Side, documents: Buffer[]): void {
     if (side === 'source') this.decided.missing.push(...documents)
-    else for (const document of documents) this.#differs(document)
+    else for (const document of documents) this.#addDiffering(document)
   }
 
-  #differs(document: Buffer): void {
+  #addDiffering(document: Buffer): void {
     this.decided.differing.push(idElementOf(document))
   }
 
-  /** Returns the position of the document with this `_id` in a side's batch; null if it is not there or was passed. */
+  /** Returns the position of this document's `_id` in the batch of `side`; null if it is absent or already decided. */
   #positionOf(side: Side, document: Buffer, { documents, at }: Undecided[Side]): number | null {
     const index = this.#indexes[side]
     if (index.documents !== documents) {
@@ -105,7 +109,7 @@ export class Alignment {
   }
 
   /**
-   * Decides the next documents of each side while the other cluster does not have their `_id`s. Returns true if it has
+   * Decides the next documents of each side up to the first whose `_id` the other cluster has. Returns true if it
    * decided any.
    */
   async #skipAbsent({ source, destination }: Undecided): Promise<boolean> {
@@ -118,19 +122,19 @@ export class Alignment {
       this.decided.missing.push(source.documents[source.at++] as Buffer)
     }
     for (; isAbsent(destination, extra); skipped = true) {
-      this.#differs(destination.documents[destination.at++] as Buffer)
+      this.#addDiffering(destination.documents[destination.at++] as Buffer)
     }
     return skipped
   }
 
   /** Returns the `_id`s of the batch that the other cluster does not have. Asks that cluster once for each batch. */
   async #absentOf(side: Side, other: Side, { documents, at }: Undecided[Side]): Promise<ReadonlySet<IdentityKey>> {
-    const asked = this.#asked[side]
-    if (asked.documents !== documents) {
-      asked.absent = await this.#absentOn(other, documents.slice(at).map(idElementOf))
-      asked.documents = documents
+    const answer = this.#answers[side]
+    if (answer.documents !== documents) {
+      answer.absent = await this.#absentOn(other, documents.slice(at).map(idElementOf))
+      answer.documents = documents
     }
-    return asked.absent
+    return answer.absent
   }
 }
 

@@ -14,7 +14,7 @@ import { newlySelected, type Selects } from '../mongo/selection.ts'
 /** The filters that were replaced since collections were last planned. */
 export interface ReplacedFilters {
   before: readonly Selects[]
-  /** True if newly excluded collections and views are dropped on the destination. */
+  /** True if added excluded collections and views are dropped on the destination. */
   dropExcluded: boolean
 }
 
@@ -27,23 +27,23 @@ export interface ChangeSelectionParts extends LeaveFilterParts, TakeOverParts {
 
 /**
  * Updates the catalog for new filters. A collection leaves the catalog when its current name on the source is not
- * selected. The destination's collections with newly selected names enter the catalog if they can become equal, and
- * are dropped otherwise. Returns the UUIDs of the collections in the catalog that have newly selected names: they
+ * selected. The destination's collections with added selected names enter the catalog if they can become equal, and
+ * are dropped otherwise. Returns the UUIDs of the collections in the catalog that have added selected names: they
  * must be converged.
  *
- * A collection may leave only because of a rename: the new filters select its last followed name, and neither they nor
- * the former filters select its current name. Such a collection is always dropped on the destination, as if the rename
- * had been followed before the filters were changed.
+ * Some collections leave only because of a rename that tandem has not applied yet: the new filters select the name on
+ * the destination, and neither they nor the former filters select the current name on the source. Such a collection is
+ * always dropped on the destination, as if the rename had been applied before the filters were changed.
  *
  * Called in the sync's state `replanning`. Repeatable from any point.
  */
 export async function changeSelection(parts: ChangeSelectionParts, replaced: ReplacedFilters): Promise<Set<string>> {
   const { catalog, selection, atStep } = parts
   atStep('replanFilter')
-  const newly = newlySelected(selection, replaced.before)
-  // This step comes first: collections of the catalog may have newly selected names on the source by now, and this
+  const added = newlySelected(selection, replaced.before)
+  // This step comes first: collections of the catalog may have added selected names on the source by now, and this
   // step frees those names on the destination.
-  await takeOverExisting({ ...parts, selection: newly })
+  await takeOverExisting({ ...parts, selection: added })
   const excluded: CatalogEntry[] = []
   for (const database of catalog.databases()) {
     const names = await readNames(parts, database)
@@ -64,12 +64,12 @@ export async function changeSelection(parts: ChangeSelectionParts, replaced: Rep
   const remaining = excluded.filter(({ uuid }) => catalog.get(uuid))
   await leaveFilter(parts, remaining, false)
   if (replaced.dropExcluded) await dropExcludedViews(parts, replaced.before)
-  return new Set((await amongEntries(catalog, newly)).map(({ uuid }) => uuid))
+  return new Set((await amongEntries(catalog, added)).map(({ uuid }) => uuid))
 }
 
 /**
- * Returns the collections that leave because of a rename alone. The new filters select the last followed name of such a
- * collection, and the former filters do not select its current name.
+ * Returns the collections that leave only because of a rename. The new filters select the name of such a collection on
+ * the destination, and the former filters do not select its current name on the source.
  * @param leaving the collections that leave, with their current names on the source
  */
 async function excludedByRename(
@@ -78,22 +78,22 @@ async function excludedByRename(
   database: string,
   leaving: { name: string; entry: CatalogEntry }[],
 ): Promise<Set<CatalogEntry>> {
-  const followed = leaving.map(({ entry }) => entry)
-  const renamedOut = new Set(await selection.among(database, followed))
+  const withFormerNames = leaving.map(({ entry }) => entry)
+  const renamedOut = new Set(await selection.among(database, withFormerNames))
   for (const one of before) {
     for (const { entry } of await one.among(database, leaving)) renamedOut.delete(entry)
   }
   return renamedOut
 }
 
-/** The collections in the catalog whose names are selected. */
+/** Returns the collections in the catalog whose names are selected. */
 async function amongEntries(catalog: Catalog, selection: Selects): Promise<CatalogEntry[]> {
   const found: CatalogEntry[] = []
   for (const [database, entries] of catalog.byDatabase()) found.push(...(await selection.among(database, entries)))
   return found
 }
 
-/** The names on the source, by UUID. */
+/** Reads the current names of the database's collections on the source, by UUID. */
 async function readNames({ source, context }: ChangeSelectionParts, database: string): Promise<Map<string, string>> {
   const listed = await retry(`listing ${database}`, context, () =>
     readCommitted(source, () => listCollections(source, database)),
@@ -131,7 +131,7 @@ async function followNames(
       throw new FatalError(
         'DestinationConflict',
         `changing the filter: the source has renamed ${namespace(database, entry.name)} to ${name}, and the destination has another collection or ` +
-          `view of that name, which is not tandem's (${errorText(error)}). Drop or rename it there and send resume. ${notLost.source}`,
+          `view of that name, which tandem did not create (${errorText(error)}). Drop or rename it there and send resume. ${notLost.source}`,
         { cause: error },
       )
     }

@@ -12,13 +12,13 @@ import { planCopy } from './plan-copy.ts'
 import { SegmentProgress } from './segment-progress.ts'
 
 const plansAtOnce = 8
-/** The pause between reads of the unfinished segments, as a multiple of the duration of one read. */
+/** The pause after a background read of the unfinished segments, as a multiple of the duration of that read. */
 const pauseFactor = 9
-/** Upper limit of that pause, because a blocked read takes long without costing much. */
+/** Upper limit of that pause: a read that was blocked took long but did not cost much. */
 const pauseMaxMS = 2_000
 /**
- * Segments per claim, without and with other instances. Each claim costs a few round trips, and other instances cannot
- * copy claimed segments.
+ * Segments per claim, for a single instance and for one of several. Each claim costs a few round trips, but other
+ * instances cannot copy claimed segments.
  */
 const claimedAlone = 64
 const claimedShared = 2
@@ -50,24 +50,28 @@ export class CollectionCopy {
   readonly #stop = new AbortController()
   readonly #signal: AbortSignal
   readonly #progress: SegmentProgress
+  /** Collections for which `copyEnded` was called, by UUID. Each promise resolves when that call has ended. */
   readonly #ends = new Map<string, Promise<void>>()
   readonly #work: TrackedWork
   readonly #over = deferred<void>()
   #beganAt: number | null = null
-  /** Phases that are in the log. A collection that is created later does not begin them again. */
+  /** Phases that are already logged. A phase is logged once, even if a collection is created later. */
   readonly #loggedPhases = new Set<CopyPhase>()
   #closing: Promise<unknown> | null = null
-  #claims = Date.now()
+  /**
+   * The number of the last claim. It starts at the current time, so that it is higher than the numbers that an earlier
+   * CollectionCopy used in the same lease term.
+   */
+  #claimNumber = Date.now()
   /** Claimed segments whose copy has not begun. */
   readonly #claimed = new Map<string, Segment>()
-  #ending: Promise<void> | null = null
-  #endAgain = false
-  #pause = new AbortController()
+  /** The background reads that find collections whose copy has ended; null while none runs. */
+  #background: Promise<void> | null = null
+  /** True if the background must read once more, because a segment ended after its last read began. */
+  #readsAgain = false
+  #backgroundPause = new AbortController()
   #endFailure: unknown = null
-  /**
-   * The coordinator term in which this instance last ran `#openPlanned`, which makes segments claimable that an earlier
-   * coordinator planned.
-   */
+  /** The coordinator term in which this instance last ran `#openPlanned`. */
   #openedInTerm: number | null = null
 
   constructor(parts: CollectionCopyParts) {
@@ -82,12 +86,12 @@ export class CollectionCopy {
     return this.#over.promise
   }
 
-  /** Releases the segments that this incarnation of the instance claimed before a pause. */
+  /** Releases the segments that this instance claimed in the same lease term, before a pause. */
   begin(): Promise<void> {
     const { throttle, destination, metadata, coordination } = this.#parts
     throttle.watch(destination)
     this.#beganAt = performance.now()
-    return this.#work.run(() => metadata.segments.release(coordination.token, this.#claims))
+    return this.#work.run(() => metadata.segments.release(coordination.token, this.#claimNumber))
   }
 
   /**
@@ -148,19 +152,19 @@ export class CollectionCopy {
       const fill = entry.converging ? convergeSegment : copySegment
       await fill(parts, entry, segment)
       if (segment.done && context.meter) context.meter.copiedSegments += 1
-      this.#endSoon()
+      this.#endCopiesSoon()
       return true
     })
   }
 
-  /** Ends the copy of collections whose last segment is done. Resolves when the copies of all of them have ended. */
+  /** Ends the copy of every collection without unfinished segments. Resolves when all these copies have ended. */
   endCopies(): Promise<void> {
     return this.#work.run(async () => {
-      // The read below includes the segments that ended last, so the background reads need not continue.
-      this.#endAgain = false
-      this.#pause.abort()
-      await this.#ending
-      await this.#endCopies()
+      // The read by `#beginEnds` includes the segments that ended last, so the background reads need not continue.
+      this.#readsAgain = false
+      this.#backgroundPause.abort()
+      await this.#background
+      await this.#beginEnds()
       await Promise.all(this.#ends.values())
       if (this.#signal.aborted) throw new StoppedError()
     })
@@ -180,7 +184,7 @@ export class CollectionCopy {
   }
 
   /**
-   * Stops after the writes in flight, whose progress is stored.
+   * Stops. Waits for the writes in progress and stores their progress.
    * @param error the error that ended the copy; null for a requested stop
    * @returns the failure that ended the copy; null when it ended only because of a stop
    */
@@ -197,9 +201,9 @@ export class CollectionCopy {
     const possible = [this.#endFailure, this.#stop.signal.reason, error, this.#work.failure]
     let failure = possible.find((one) => one && !isStop(one)) ?? null
     throttle.unwatch()
-    this.#endAgain = false
-    this.#pause.abort()
-    await this.#ending
+    this.#readsAgain = false
+    this.#backgroundPause.abort()
+    await this.#background
     await this.#progress.close().catch((unsaved) => {
       failure ??= unsaved
     })
@@ -212,24 +216,25 @@ export class CollectionCopy {
   }
 
   /**
-   * Begins to read which collections have ended. Runs one read at a time; the next includes what ends during a read.
+   * Ends finished copies in the background. One read of the unfinished segments runs at a time. Segments that end
+   * during a read are included in the next.
    */
-  #endSoon(): void {
-    this.#endAgain = true
-    this.#ending ??= this.#endAll().finally(() => {
-      this.#ending = null
+  #endCopiesSoon(): void {
+    this.#readsAgain = true
+    this.#background ??= this.#endCopiesInBackground().finally(() => {
+      this.#background = null
     })
   }
 
-  async #endAll(): Promise<void> {
-    this.#pause = new AbortController()
-    while (this.#endAgain) {
-      this.#endAgain = false
+  async #endCopiesInBackground(): Promise<void> {
+    this.#backgroundPause = new AbortController()
+    while (this.#readsAgain) {
+      this.#readsAgain = false
       const began = performance.now()
-      await this.#endCopies().catch(() => {}) // `endCopies` reads again later, and throws if the error persists
+      await this.#beginEnds().catch(() => {}) // `endCopies` reads again later, and throws if the error persists
       // A read costs more when more segments are unfinished, and the end of one collection is not urgent.
       const pauseMS = Math.min(pauseMaxMS, (performance.now() - began) * pauseFactor)
-      await sleep(pauseMS, undefined, { signal: this.#pause.signal }).catch(() => {})
+      await sleep(pauseMS, undefined, { signal: this.#backgroundPause.signal }).catch(() => {})
     }
   }
 
@@ -238,14 +243,14 @@ export class CollectionCopy {
     const limit = coordination.members.length <= 1 ? claimedAlone : claimedShared
     const isExpired = (owner: string): boolean => coordination.isExpired(owner)
     for (let attempt = 0; attempt < claimAttempts; attempt++) {
-      this.#claims += 1
-      const claimed = await metadata.segments.claim(coordination.token, this.#claims, limit, isExpired)
+      this.#claimNumber += 1
+      const claimed = await metadata.segments.claim(coordination.token, this.#claimNumber, limit, isExpired)
       if (claimed.length > 0) return claimed
     }
     return []
   }
 
-  /** Returns the segment's collection; undefined when it was dropped. Its segments are then removed as well. */
+  /** Returns the segment's collection; undefined when it was dropped, which also removes its segments. */
   async #entryOf({ collection }: Segment): Promise<CatalogEntry | undefined> {
     const known = this.#parts.catalog.get(collection)
     if (known) return known
@@ -254,11 +259,12 @@ export class CollectionCopy {
   }
 
   /**
-   * Ends the copy of collections whose last segment is done on any instance. A collection is copied when it is planned
-   * and has no unfinished segments. Segments are stored before the collection is stored as planned, so the planned
-   * collections are read first. In the reverse order, a collection planned between the two reads would appear copied.
+   * Calls `copyEnded` for each collection whose last segment is done on any instance, and does not wait for these
+   * calls. A collection is copied when it is planned and has no unfinished segments. Segments are stored before the
+   * collection is stored as planned, so the planned collections are read first. In the reverse order, a collection
+   * planned between the two reads would appear copied.
    */
-  async #endCopies(): Promise<void> {
+  async #beginEnds(): Promise<void> {
     const { catalog, metadata, reload } = this.#parts
     await this.#progress.flush()
     const copying = (): CatalogEntry[] =>
@@ -282,8 +288,8 @@ export class CollectionCopy {
     await this.#openPlanned()
     const isUnplanned = (entry: CatalogEntry): boolean => entry.state === 'copying' && !entry.planned
     if (!catalog.entries().some(isUnplanned)) return
-    // A predecessor may have planned a collection in the meantime. Planning it again would remove segments being
-    // copied.
+    // An earlier coordinator may have planned a collection in the meantime. Planning it again would remove segments
+    // that are being copied.
     await reload()
     const unplanned = catalog.entries().filter(isUnplanned)
     if (unplanned.length === 0) return
@@ -317,7 +323,10 @@ export class CollectionCopy {
     this.#parts.context.journal?.(phase, {})
   }
 
-  /** Runs once per coordinator term: a predecessor may have crashed between storing a plan and opening its segments. */
+  /**
+   * Makes the segments of stored plans claimable, once per coordinator term: an earlier coordinator may have crashed
+   * after it stored a plan and before it opened the segments.
+   */
   async #openPlanned(): Promise<void> {
     const { metadata, catalog, coordination, reload } = this.#parts
     const { coordinatorEpoch } = coordination
@@ -331,7 +340,7 @@ export class CollectionCopy {
   /** Releases unfinished segments, so that other instances can continue them. */
   async #release(): Promise<void> {
     const { metadata, coordination } = this.#parts
-    // Segments that are not released are claimed again later.
-    await metadata.segments.release(coordination.token, this.#claims).catch(() => {})
+    // A segment that is not released becomes free when this instance's lease term expires.
+    await metadata.segments.release(coordination.token, this.#claimNumber).catch(() => {})
   }
 }

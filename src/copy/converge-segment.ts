@@ -17,13 +17,13 @@ import { type AbsentOn, Alignment, type Side } from './align-documents.ts'
 import type { CopySegmentParts } from './copy-segment.ts'
 import { insertInto, movedOnDestination, recordIdentities } from './segment-writes.ts'
 
-/** An insert of missing documents has about this many bytes, which limits the memory that it needs. */
-const writtenBytes = 4 * 1024 * 1024
+/** The approximate number of bytes in one insert of missing documents, to limit its memory. */
+const insertBytes = 4 * 1024 * 1024
 
 /**
- * Makes one range of a collection equal on both clusters when the destination already has documents in it. It starts
- * at the last `_id` up to which the range is decided. It reads the range from both clusters and does not write equal
- * documents.
+ * Makes one range of a collection equal on both clusters when the destination already has documents in it. It reads the
+ * range from both clusters and does not write equal documents. It resumes at the last `_id` up to which the range is
+ * decided (`segment.last`).
  *
  * A document that the destination lacks is inserted, as in a copy. A document that differs or that the source does not
  * have is only recorded: the bytes read may be older than an event that is already applied, so writing them could
@@ -64,14 +64,14 @@ class SegmentConvergence {
   #read = { documents: 0, bytes: 0 }
   #isDropped = false
   /** True if the destination had no document in the whole range when the range was read. */
-  #isEmptyThere = false
+  #isDestinationEmpty = false
 
   constructor(parts: CopySegmentParts, entry: CatalogEntry, segment: Segment, progressed: Progressed) {
     this.#parts = parts
     this.#entry = entry
     this.#segment = segment
     this.#progressed = progressed
-    this.#adjacentIds = AdjacentIds.of(parts.source, entry)
+    this.#adjacentIds = AdjacentIds.of(parts.source, parts.destination, entry)
   }
 
   async run(): Promise<void> {
@@ -82,7 +82,7 @@ class SegmentConvergence {
     if (!isAtMaxKey()) {
       const bounds = { from: segment.last ?? segment.from, to: segment.to }
       const open = (side: Side): Promise<RawCursor> =>
-        this.#on(side, (collection) => {
+        this.#readFrom(side, (collection) => {
           const [cluster, time] = side === 'source' ? [source, startTime] : [destination, destination.latest]
           return openRange(cluster, collection, bounds, time, firstBatchDocuments)
         })
@@ -94,7 +94,7 @@ class SegmentConvergence {
         }) as [RawCursor, RawCursor]
         await this.#compare(
           new RangeReader(left, (read) => throttle.read(this.#signal, read)),
-          new RangeReader(right, (read) => this.#on('destination', () => throttle.read(this.#signal, read))),
+          new RangeReader(right, (read) => this.#readFrom('destination', () => throttle.read(this.#signal, read))),
         )
         // A range with a lower bound and no upper bound ends before MaxKey, except in a clustered collection.
         if (bounds.from && !bounds.to && !this.#isDropped && !isAtMaxKey()) await this.#compareMaxKey()
@@ -115,7 +115,7 @@ class SegmentConvergence {
     const alignment = this.#alignment
     const isWhole = this.#segment.last === null
     const sides = { source, destination }
-    const most = this.#parts.throttle.batchBytes(batchBytes)
+    const bytesMax = this.#parts.throttle.batchBytes(batchBytes)
     let batchSize = firstBatchDocuments
     let checked = source.documents
     while (!this.#isDropped) {
@@ -130,13 +130,13 @@ class SegmentConvergence {
       const only: Side | null = left && right ? null : left ? 'source' : 'destination'
       let decidedTo: Buffer | null
       if (only) {
-        if (only === 'source') this.#isEmptyThere = isWhole && destination.count === 0
+        if (only === 'source') this.#isDestinationEmpty = isWhole && destination.count === 0
         sides[only].readAhead(batchSize)
         const remaining = sides[only].takeRemaining()
         alignment.decideRemaining(only, remaining)
         decidedTo = remaining.at(-1) ?? null
       } else {
-        batchSize = sizeForNext(documents, most, batchSize)
+        batchSize = sizeForNext(documents, bytesMax, batchSize)
         // Both sides read the same number of documents, so that equal documents have nearly equal positions.
         for (const reader of Object.values(sides)) reader.readAhead(batchSize)
         await alignment.align(sides)
@@ -150,15 +150,17 @@ class SegmentConvergence {
   }
 
   /**
-   * Inserts missing documents and records differing ones. Then stores `decidedTo` as the `_id` up to which the range is
-   * decided.
+   * Inserts missing documents and records differing ones. Then stores the `_id` of `decidedTo`, the document up to
+   * which the range is decided; null leaves the stored `_id` unchanged.
    */
   async #write(decidedTo: Buffer | null): Promise<void> {
     const { missing, differing } = this.#alignment.take()
     const entry = this.#entry
-    // When an `_id` may exist on several shards, no index refuses a second document, so an insert could add one. If the
-    // range was empty, only an event can have written a document with this `_id`, and then its identity is recorded.
-    if (isKeyed(entry) && !this.#isEmptyThere) differing.push(...missing.map(idElementOf))
+    // When an `_id` may exist on several shards, no index refuses a second document, so an insert could add one.
+    // Therefore missing documents are recorded too. They are inserted if the range was empty on the destination: only
+    // an event can have written a document with the same `_id` since then, and the application of that event has
+    // recorded its identity.
+    if (isKeyed(entry) && !this.#isDestinationEmpty) differing.push(...missing.map(idElementOf))
     else for (const batch of batchesOf(missing)) differing.push(...(await this.#insert(batch)))
     if (this.#isDropped) return
     await recordIdentities(this.#parts, entry, differing)
@@ -178,8 +180,9 @@ class SegmentConvergence {
   }
 
   /**
-   * Inserts documents, and returns the `_id` elements of those that were refused. An event may have written such a
-   * document meanwhile, or a document may exist whose `_id` has another BSON type and compares equal.
+   * Inserts documents, and returns the `_id` elements of those that were refused. An event may have written the
+   * document in the meantime, or the destination may have a document whose `_id` has another BSON type and compares
+   * equal.
    */
   async #insert(documents: Buffer[]): Promise<Buffer[]> {
     if (this.#signal.aborted) throw new StoppedError()
@@ -188,17 +191,17 @@ class SegmentConvergence {
     return (failed ?? []).map(({ index }) => idElementOf(documents[index] as Buffer))
   }
 
-  /** Returns those of these `_id`s that one cluster does not have. */
+  /** Returns the given `_id`s that the cluster of this side does not have. */
   async #absentOn(...[side, idElements]: Parameters<AbsentOn>): Promise<ReadonlySet<IdentityKey>> {
     const cluster = this.#parts[side]
-    const existing = await this.#on(side, (collection) => existingIds(cluster, collection, idElements))
+    const existing = await this.#readFrom(side, (collection) => existingIds(cluster, collection, idElements))
     return new Set(idElements.map(identityKey).filter((key) => !existing.has(key)))
   }
 
   async #compareMaxKey(): Promise<void> {
     const { source, destination, startTime } = this.#parts
     const read = async (side: Side): Promise<Buffer[]> =>
-      await this.#on(side, async (collection) => {
+      await this.#readFrom(side, async (collection) => {
         const [cluster, time] = side === 'source' ? [source, startTime] : [destination, destination.latest]
         const found: Buffer[] = []
         for await (const documents of readMaxKey(cluster, collection, time)) found.push(...documents)
@@ -208,13 +211,16 @@ class SegmentConvergence {
     for (const { length } of left) this.#read.bytes += length
     this.#read.documents += left.length
     const areEqual = left.length === right.length && left.every((one, at) => right[at]?.equals(one))
-    // When two shards hold a document with this `_id`, the owner of the partition finds out which one is right.
+    // When two shards hold a document with this `_id`, the owner of the partition decides which one is right.
     if (areEqual && left.length < 2) return
     await recordIdentities(this.#parts, this.#entry, [...left, ...right].slice(0, 1).map(idElementOf))
   }
 
-  /** Runs a read of one side's collection. The caller handles a rename or a drop on the source. */
-  async #on<T>(side: Side, read: (collection: SourceCollection) => Promise<T>): Promise<T> {
+  /**
+   * Reads the collection of one side. After a rename or drop on the destination, this updates the entry and throws an
+   * error that makes the caller retry. The caller handles a rename or drop on the source.
+   */
+  async #readFrom<T>(side: Side, read: (collection: SourceCollection) => Promise<T>): Promise<T> {
     const { database, sourceName, uuid } = this.#entry
     if (side === 'source') return await read({ database, name: sourceName, uuid })
     return await read(targetOf(this.#entry)).catch(async (error) => {
@@ -229,7 +235,7 @@ function* batchesOf(documents: Buffer[]): Generator<Buffer[]> {
   for (const document of documents) {
     batch.push(document)
     bytes += document.length
-    if (bytes < writtenBytes) continue
+    if (bytes < insertBytes) continue
     yield batch
     batch = []
     bytes = 0

@@ -48,8 +48,8 @@ export async function copySegment(parts: CopySegmentParts, entry: CatalogEntry, 
       await copyFrom(parts, entry, segment, progressed)
     } catch (error) {
       if (codeOf(error) === code.cappedPositionLost) {
-        // The server overwrote the reader's position. Copied documents stay. The read starts again at the document
-        // that is now the first.
+        // The server deleted the document at the cursor's position. Documents that are already copied stay. The read
+        // starts again at the document that is now the first.
         throw new TransientReplyError('a capped collection rolled over while it was read')
       }
       const name = renamedTo(error)
@@ -83,14 +83,14 @@ async function copyFrom(
     segment.documents = 0
   }
   const { throttle, context } = parts
-  const firstBatchSize = Math.ceil((firstBatchDocuments * throttle.batchBytes(batchBytesMax)) / batchBytesMax)
+  const firstBatchSize = Math.ceil((unmeasuredBatchDocuments * throttle.batchBytes(batchBytesMax)) / batchBytesMax)
   const bounds = { from: segment.last ?? segment.from, to: segment.to }
   const open = (): Promise<RawCursor> =>
     natural
       ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
       : openBulkRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
   const cursor = await throttle.read(context.signal, () => measured(context, 'copyRead', open))
-  const adjacentIds = AdjacentIds.of(parts.source, entry)
+  const adjacentIds = AdjacentIds.of(parts.source, parts.destination, entry)
   try {
     let reading = cursor.next()
     let first = true
@@ -140,10 +140,10 @@ async function copyMaxKey(
 }
 
 /**
- * Documents in the first batch of a segment, whose document size is not known yet. Larger batches cost less CPU, but
- * 1,000 documents of 10 KB took 30 MB more memory. The batch is smaller when the rate is limited.
+ * Number of documents in the first batch of a segment, when the size of its documents is not known yet. A larger batch
+ * costs less CPU, but 1,000 documents of 10 KB took 30 MB more memory. The batch is smaller when the rate is limited.
  */
-const firstBatchDocuments = 200
+const unmeasuredBatchDocuments = 200
 
 function limits(throttle: Throttle): ReadBatch {
   return { documents: batchDocumentsMax, bytes: throttle.batchBytes(batchBytesMax) }
@@ -155,10 +155,10 @@ function bytesOf(documents: Buffer[]): number {
   return bytes
 }
 
-/** Bounds are inclusive, so a resumed read returns the last copied document again. This removes it. */
+/** Removes the last copied document, which a resumed read returns again because its lower bound is inclusive. */
 function withoutRepeated(segment: Segment, read: Buffer[]): Buffer[] {
-  const again = segment.last && read[0] && Buffer.compare(idOf(idElementOf(read[0])), segment.last) === 0
-  return again ? read.slice(1) : read
+  const isRepeated = segment.last && read[0] && Buffer.compare(idOf(idElementOf(read[0])), segment.last) === 0
+  return isRepeated ? read.slice(1) : read
 }
 
 async function writeBatch(
@@ -174,7 +174,9 @@ async function writeBatch(
   if (!failed) return
   const refused: Buffer[] = []
   const idElementAt = ({ index }: StatementError): Buffer => idElementOf(documents[index] as Buffer)
-  // When shards enforce unique `_id`s only locally, refused documents are recorded without this read.
+  // An error for which `ofOtherIndex` is null may come from the `_id` index or from another one. The read below shows
+  // which `_id`s exist. When each shard enforces unique `_id`s only locally, these documents are recorded without a
+  // read.
   const isUnsure = (error: StatementError): boolean => error.code === code.duplicateKey && error.ofOtherIndex === null
   const unsure = isKeyed(entry) ? [] : failed.filter(isUnsure).map(idElementAt)
   const existing = await existingIds(parts.destination, targetOf(entry), unsure)
@@ -184,8 +186,8 @@ async function writeBatch(
     if (error.code === code.duplicateKey && existing.has(identityKey(idElementAt(error)))) continue
     refused.push(idElementAt(error))
   }
-  // An index refuses this version of the document. When the copy ends, the recorded documents are read again. By then
-  // the source has changed or deleted them.
+  // An index refuses this version of the document. The source has the same index, so it has changed or deleted the
+  // document since this version was read. The recorded documents are read again when the copy ends.
   await recordIdentities(parts, entry, refused)
   const id = findSpan(last, '_id')
   if (id && !natural) segment.last = typedValue(last, id)

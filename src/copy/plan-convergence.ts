@@ -5,10 +5,10 @@ import { refuseUndistributable } from '../definitions/follow-sharding.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import {
-  awaitResharding,
   distributionsByUuid,
   keepsDistribution,
   type ShardingEntries,
+  throwIfResharding,
   wantedShardKey,
 } from '../definitions/sharding.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
@@ -114,14 +114,14 @@ export async function planConvergence(
     }
   }
 
-  /** Stores that these collections are compared or copied from the beginning. Removes what an earlier copy stored. */
+  /** Stores that these collections are copied or compared from the beginning. Removes what an earlier copy stored. */
   const reset = async (some: CatalogEntry[]): Promise<void> => {
     const unplanned = { state: 'copying', planned: false, totalCopied: null } as const
     for (const entry of some) Object.assign(entry, { ...unplanned, endedPartitions: new Set() })
     await metadata.collections.converge(some, epochs)
     const uuids = some.map(({ uuid }) => uuid)
     await metadata.segments.remove(uuids)
-    // Every document is compared again, so nothing that was recorded before is needed.
+    // Every document is copied or compared again, so the recorded tombstones are not needed any more.
     await metadata.tombstones.remove(some)
   }
 
@@ -146,7 +146,7 @@ export async function planConvergence(
   const isNew = (entry: CatalogEntry): boolean =>
     entry.state === 'copying' && (!known.has(entry) || (!entry.planned && entry.convergedFrom === null))
   const concerned = catalog.entries().filter((entry) => isConcerned(entry) || isNew(entry))
-  // These collections are new for the sync, or left the selection and came back.
+  // The other collections are new for the sync, or left the selection and came back.
   const prepared = new Set(entries)
   const others = concerned.filter((entry) => !prepared.has(entry))
   for (const entry of others) entry.converging ||= known.has(entry) && isConcerned(entry)
@@ -162,13 +162,16 @@ export async function planConvergence(
   return startTime
 }
 
-/** Returns the time of an oplog no-op that is written on the source now. */
+/** Writes an oplog no-op on the source and returns its time. */
 async function timeOfNoOp({ source, context }: ConvergencePlanParts, text: string): Promise<ClusterTime> {
   const reply = await retry('taking a new start time', context, () => appendOplogNote(source, text))
   return operationTimeOf(reply) ?? source.latest
 }
 
-/** Adds the collections that were renamed since the stored positions. Returns 'all' if the oplog does not show them. */
+/**
+ * Adds the collections that were renamed since the stored positions. Returns 'all' if the oplog does not reach back to
+ * the positions.
+ */
 async function withRenamed(
   parts: ConvergencePlanParts,
   scope: ReadonlySet<string>,
@@ -188,7 +191,7 @@ async function beginAtTimes({ metadata, epochs }: ConvergencePlanParts): Promise
   }
 }
 
-/** The databases of these collections. Searches all selected databases for collections that the catalog lacks. */
+/** Returns the databases of these collections. Searches all selected databases for those that the catalog lacks. */
 async function databasesWith(
   { source, catalog, databases, context }: ConvergencePlanParts,
   uuids: ReadonlySet<string>,
@@ -206,10 +209,10 @@ async function databasesWith(
 const databasesAtOnce = 8
 
 /**
- * Changes the options of a database's collections to those in the catalog, as far as a command can change them. Drops
- * collections that must be created and copied again. These are capped collections, because insertion order is part of
- * their content, and collections whose shard key cannot become the wanted one. Returns the collections that are to be
- * converged or copied.
+ * Prepares the concerned collections of a database on the destination. Changes their options to those in the catalog,
+ * as far as a command can change them. Drops collections that must be created and copied again: capped collections,
+ * because insertion order is part of their content, and collections whose shard key cannot become the wanted one.
+ * Returns the collections that must be converged or copied.
  * @param dropsGone true if collections that the source no longer has are dropped on the destination
  */
 async function prepareDatabase(
@@ -238,7 +241,7 @@ async function prepareDatabase(
   ])
   refuseUndistributable(database, listed, sourceKeys)
   const onSource = new Map(listed.map((one) => [one.uuid, one]))
-  const present = new Map(existing.map((one) => [one.uuid, one]))
+  const onDestination = new Map(existing.map((one) => [one.uuid, one]))
   const concerned: CatalogEntry[] = []
   for (const entry of catalog.inDatabase(database).filter(isConcerned)) {
     const name = namespace(database, entry.name)
@@ -253,14 +256,16 @@ async function prepareDatabase(
       context.journal?.('existing namespace dropped', { namespace: name, fate })
       continue
     }
-    const found = present.get(entry.destinationUUID ?? '')
+    const found = onDestination.get(entry.destinationUUID ?? '')
     const distribution = destinationKeys.get(found?.uuid ?? '')
-    awaitResharding(distribution)
-    // A collection that was renamed from another database has no key under its temporary name.
-    const isNamed = !source.sharded && isRenamedAcrossDatabases(entry.name)
-    const named = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
-    const wantedKey =
-      isNamed || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, named) : entry.shardKey
+    throwIfResharding(distribution)
+    // While a rename from another database is in progress, the collection has a temporary name, for which the start
+    // request has no shard key. The key of its present name on the source then applies.
+    const hadTemporaryName = !source.sharded && isRenamedAcrossDatabases(entry.name)
+    const renamed = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
+    const requested =
+      hadTemporaryName || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, renamed) : entry.shardKey
+    const wantedKey = destination.sharded ? requested : null
     const isKept = !isCapped(entry.wanted.options) && keepsDistribution(source, distribution, wantedKey)
     if (found && !isKept) {
       await destinationDefinitions.drop(entry)

@@ -7,6 +7,8 @@ import { renamedTo } from '../mongo/collection-name.ts'
 import { sampleIds, sizeOf } from '../mongo/sample.ts'
 
 const segmentsMax = 2_000
+/** A collection gets at most one segment for each of this many documents, however large the documents are. */
+const documentsPerSegment = 100
 /** Sampled `_id`s per segment. More samples make the segments more even. */
 const samplesPerSegment = 12
 
@@ -21,7 +23,11 @@ export async function planCopy(source: Cluster, entry: CatalogEntry): Promise<Se
       const size = await sizeOf(source, collection)
       entry.estimatedBytes = size.bytes
       entry.estimatedDocuments = size.documents
-      const parts = Math.min(segmentsMax, Math.ceil(size.bytes / segmentBytes), Math.ceil(size.documents / 100))
+      const parts = Math.min(
+        segmentsMax,
+        Math.ceil(size.bytes / segmentBytes),
+        Math.ceil(size.documents / documentsPerSegment),
+      )
       const splits = parts > 1 && !isCapped(entry.wanted.options) ? await splitPoints(source, collection, parts) : []
       return [null, ...splits].map((from, ordinal) => ({
         collection: entry.uuid,

@@ -20,7 +20,7 @@ export class SegmentProgress {
     this.#owner = owner
   }
 
-  /** Schedules storing a segment's progress. The destination has already acknowledged its documents. */
+  /** Schedules the write of a segment's progress. The destination must have acknowledged its documents already. */
   record(segment: Segment): void {
     if (this.#failure) throw this.#failure
     this.#dirty.add(segment)

@@ -43,9 +43,9 @@ export async function insertInto(
 }
 
 /**
- * Updates the entry, and returns an error that makes the caller retry. Another instance may have applied an event of
- * its own partitions that renames or drops the collection. Throws FatalError DestinationConflict when somebody else has
- * dropped it.
+ * Updates the entry of a collection that is not where it was expected on the destination, and returns an error that
+ * makes the caller retry. Another instance may have applied an event that renames or drops the collection. Throws
+ * FatalError DestinationConflict when a program other than tandem has dropped it.
  */
 export async function movedOnDestination(
   { locate }: Pick<SegmentWriteParts, 'locate'>,
@@ -55,7 +55,7 @@ export async function movedOnDestination(
   return new TransientReplyError('the collection was renamed or dropped on the destination')
 }
 
-/** Records identities, which are reconciled when the copy of the collection has ended. */
+/** Records identities as tombstones, which are reconciled when the copy of the collection has ended. */
 export async function recordIdentities(
   recorder: TombstoneRecorder,
   entry: CatalogEntry,

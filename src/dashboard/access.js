@@ -16,7 +16,8 @@ form.addEventListener('submit', (event) => {
   event.preventDefault()
   const token = field.value.trim()
   // A header cannot contain other characters.
-  if (!/^[!-~]+$/.test(token)) return showText('access-note', 'A token has printable characters without spaces.')
+  if (!/^[!-~]+$/.test(token))
+    return showText('access-note', 'A token consists of printable characters without spaces.')
   sessionStorage.setItem(storageKey, token)
   field.value = ''
   form.hidden = true
@@ -47,19 +48,19 @@ export async function ask(path, init = {}, patienceMS = 0) {
 }
 
 /**
- * Asks for the control token, because the current one is read-only. The current token stays in use until the user
- * enters another one. The user has to send the command again.
+ * Asks for the control token, because the current token is read-only. The current token stays in use until the user
+ * enters another one. Then the user has to send the command again.
  */
 export function askForControlToken() {
   if (!form.hidden) return
-  showText('access-note', 'This token is read-only. To send a command, first enter the token for commands.')
+  showText('access-note', 'This token is read-only. Enter the token of --tokenFile, and then send the command again.')
   form.hidden = false
   field.focus()
 }
 
 /**
  * Asks the user for a token. Several requests wait for one answer.
- * @param {boolean} wasWrong
+ * @param {boolean} wasWrong whether tandem refused the token that was sent
  * @returns {Promise<void>}
  */
 function askForToken(wasWrong) {

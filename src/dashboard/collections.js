@@ -91,7 +91,7 @@ function show({ collections, total }) {
  */
 function noteOf(shown, skipped, total) {
   if (total === 0) return 'None yet.'
-  const order = 'those with mismatches first, then those with the most left'
+  const order = 'those with mismatches first, then those with the most data left to copy or verify'
   if (total <= rowsShown) return `${count(total)} in all, ${order}.`
   return `${count(skipped + 1)} to ${count(skipped + shown)} of ${count(total)}, ${order}.`
 }

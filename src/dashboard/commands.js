@@ -145,7 +145,7 @@ export function effect(command, instances) {
       const verified = living.some(({ progress }) => progress.verification !== null)
       return (
         `Ends the migration on ${all}. Stop all writes on ${source} first. The remaining changes are applied (lag ${duration(lag)})` +
-        `${verified ? ', both clusters are compared a last time' : ''}, and writes on ${destination} are allowed afterwards. ` +
+        `${verified ? ', both clusters are compared one last time' : ''}, and writes on ${destination} are allowed afterwards. ` +
         `${estimate ? `That takes about ${duration(estimate.estimatedSeconds)}. ` : ''}Until then it can be aborted; ` +
         'afterwards it cannot be undone, but a sync that was started as reversible can be reversed.'
       )
@@ -158,7 +158,7 @@ export function effect(command, instances) {
     case 'reverse':
       return (
         `Swaps the direction of the sync on ${all}: ${destination} becomes the source, and all changes there since the commit are ` +
-        `applied to ${source}, which must not have been written since.`
+        `applied to ${source}, to which nobody else may have written since then.`
       )
     case 'repair':
       return (

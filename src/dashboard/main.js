@@ -82,7 +82,7 @@ function connection(status) {
   showText('announcer', 'The connection to tandem is lost. Reconnecting.')
 }
 
-/** Never ends: the connection is opened again after any end. */
+/** Never returns: it opens the connection again whenever the connection ends. */
 async function listen() {
   for (;;) {
     const ended = new AbortController()
@@ -104,7 +104,7 @@ async function listen() {
         }
       }
     } catch {
-      // Any error leads to another try.
+      // The loop connects again after any error.
     }
     clearTimeout(silence)
     ended.abort() // closes this connection before the next one is opened

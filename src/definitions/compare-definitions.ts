@@ -47,25 +47,25 @@ export function compareDefinitions(
   buildsIndexes: boolean,
 ): Mismatch[] {
   const mismatches: Mismatch[] = []
-  const existing = new Map(destination.map((one) => [one.name, one]))
+  const unmatched = new Map(destination.map((one) => [one.name, one]))
   for (const wanted of source) {
-    const one = existing.get(wanted.name)
-    existing.delete(wanted.name)
+    const existing = unmatched.get(wanted.name)
+    unmatched.delete(wanted.name)
     const name = namespace(database, wanted.name)
-    if (!one || one.type !== wanted.type) {
+    if (!existing || existing.type !== wanted.type) {
       mismatches.push({ namespace: name, kind: 'collection' })
       continue
     }
-    for (const field of differingOptions(wanted, one, stage))
+    for (const field of differingOptions(wanted, existing, stage))
       mismatches.push({ namespace: name, kind: 'option', field })
-    if (!sameShardKey(wanted.shardKey, one.shardKey)) {
+    if (!sameShardKey(wanted.shardKey, existing.shardKey)) {
       mismatches.push({ namespace: name, kind: 'option', field: 'shardKey' })
     }
-    for (const field of differingIndexes(wanted, one, stage, buildsIndexes)) {
+    for (const field of differingIndexes(wanted, existing, stage, buildsIndexes)) {
       mismatches.push({ namespace: name, kind: 'index', field })
     }
   }
-  for (const name of existing.keys()) {
+  for (const name of unmatched.keys()) {
     mismatches.push({ namespace: namespace(database, name), kind: 'collection', by: 'foreignWrite' })
   }
   return mismatches
@@ -105,7 +105,8 @@ function differingIndexes(
     const one = byName.get(indexName(index))
     byName.delete(indexName(index))
     if (!one) {
-      // The commit builds these missing indexes later, or reports those that it cannot build.
+      // While events are applied, the index may still be built, and the commit reports it if it cannot be. One of two
+      // conflicting indexes is built only when the other one has become unique.
       const mayStillAppear = stage === 'deferred' || conflictsWithoutUnique(index, wanted.indexes)
       if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
     } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))

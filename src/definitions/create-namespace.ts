@@ -31,7 +31,8 @@ export async function createNamespace(
 }
 
 /**
- * Reads the name from the error message, the only place that has it: "… already have: [Shop] trying to create [shop]".
+ * The name of the existing database, which only the error message contains: "… already have: [Shop] trying to create
+ * [shop]".
  */
 function otherNameIn(error: unknown): string | null {
   const [, name] = /already have: \[(.*)\] trying to create/.exec(error instanceof Error ? error.message : '') ?? []
@@ -44,7 +45,7 @@ async function dropIfEmpty(cluster: Cluster, database: string, refusal: unknown)
     new FatalError(
       'DestinationConflict',
       `creating the database ${database} on the destination: the server has ${other === null ? 'a database' : `the database ${other}`} whose name ` +
-        `differs only in its letters' case (${errorText(cause)}). Drop that database on the destination and send resume. ${notLost.source}`,
+        `differs only in case (${errorText(cause)}). Drop that database on the destination and send resume. ${notLost.source}`,
       { cause },
     )
   if (other === null || other === database || other.toLowerCase() !== database.toLowerCase()) throw conflict(refusal)

@@ -9,9 +9,9 @@ import {
   type IndexSpecification,
   indexName,
   isCapped,
+  largestCappedBytes,
   neverExpires,
   sameNumber,
-  widestCappedBytes,
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
@@ -105,7 +105,7 @@ export class DeferredOptions {
 
   /** Undoes restoreExpiry. */
   async deferExpiry(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
-    const changes = await this.#indexChanges(entries, known, any, (entry, wanted, { expireAfterSeconds }) => {
+    const changes = await this.#indexChanges(entries, known, everyIndex, (entry, wanted, { expireAfterSeconds }) => {
       if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
       return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
     })
@@ -127,11 +127,11 @@ export class DeferredOptions {
     const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
     const widened = await this.#changes(capped, known, (entry, { options }) => {
       const max = fieldNamed(entry.wanted.options, 'max') ? { cappedMax: -1 } : {}
-      const isWidest = numberOf(fieldNamed(options, 'size')) === Number(widestCappedBytes)
-      if (isWidest && !hasMaximum(fieldNamed(options, 'max'))) return []
-      return [() => this.#collMod(entry, { cappedSize: Long.fromBigInt(widestCappedBytes), ...max })]
+      const isLargest = numberOf(fieldNamed(options, 'size')) === Number(largestCappedBytes)
+      if (isLargest && !hasMaximum(fieldNamed(options, 'max'))) return []
+      return [() => this.#collMod(entry, { cappedSize: Long.fromBigInt(largestCappedBytes), ...max })]
     })
-    const constraining = await this.#indexChanges(entries, known, any, (entry, wanted, have) => {
+    const constraining = await this.#indexChanges(entries, known, everyIndex, (entry, wanted, have) => {
       const steps: (() => Promise<unknown>)[] = []
       if (have.hidden) steps.push(() => this.#modify(entry, wanted, { hidden: false }))
       if (have.prepareUnique) steps.push(() => this.#modify(entry, wanted, { prepareUnique: false }))
@@ -146,9 +146,9 @@ export class DeferredOptions {
    * index.
    */
   async finishIndexes(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
-    const isFinished = (one: IndexSpecification): boolean =>
+    const isUniqueOrHidden = (one: IndexSpecification): boolean =>
       deferredOptionsOf(one).unique || deferredOptionsOf(one).hidden
-    const changes = await this.#indexChanges(entries, known, isFinished, (entry, wanted, have) => {
+    const changes = await this.#indexChanges(entries, known, isUniqueOrHidden, (entry, wanted, have) => {
       const want = deferredOptionsOf(wanted)
       const steps: (() => Promise<unknown>)[] = []
       if (want.unique && !have.unique) steps.push(() => this.#makeUnique(entry, wanted))
@@ -191,8 +191,8 @@ export class DeferredOptions {
   }
 
   /**
-   * Returns the changes to wanted indexes that exist and are `relevant`. Indexes that the sync does not build are
-   * skipped, because they do not exist.
+   * Returns the changes to those wanted indexes that are `relevant` and exist on the destination. Indexes that the sync
+   * does not build do not exist there.
    */
   #indexChanges(
     entries: CatalogEntry[],
@@ -278,7 +278,7 @@ export class DeferredOptions {
   }
 }
 
-const any = (): boolean => true
+const everyIndex = (): boolean => true
 
 function isUnique(wanted: IndexSpecification): boolean {
   return deferredOptionsOf(wanted).unique || deferredOptionsOf(wanted).prepareUnique

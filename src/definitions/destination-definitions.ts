@@ -22,7 +22,7 @@ import { type ListedCollection, listCollections, nameOfCollection } from './list
  */
 export class DestinationDefinitions {
   readonly #cluster: Cluster
-  /** Null where the destination is a replica set. */
+  /** Null if the destination is a replica set. */
   readonly sharding: DestinationSharding | null
   readonly indexes: DestinationIndexes
   /** Whether a destination UUID belongs to a collection in the catalog. */
@@ -35,8 +35,8 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Creates the collection and those of its indexes that do not await the end of the copy, sets
-   * `entry.destinationUUID`, and shards the collection when it has a shard key.
+   * Creates the collection, sets `entry.destinationUUID`, builds the indexes (unless they are built after the copy),
+   * and shards the collection if it has a shard key.
    */
   async create(entry: CatalogEntry): Promise<void> {
     const options: Document = {}
@@ -54,7 +54,7 @@ export class DestinationDefinitions {
     if (!created) throw new TransientReplyError(`${entry.name} is not listed right after its creation`)
     entry.destinationUUID = created.uuid
     await this.indexes.create(entry)
-    // The collection is still empty, so the server builds the index for the shard key when it is missing.
+    // shardCollection builds a missing index for the shard key, because the collection is still empty.
     await this.sharding?.distribute(entry)
   }
 
@@ -158,12 +158,12 @@ export class DestinationDefinitions {
   }
 
   async #presentName(entry: CatalogEntry): Promise<string | null> {
-    assert(entry.destinationUUID, 'a command needs a collection that has not been created')
+    assert(entry.destinationUUID, 'a command names a collection that has not been created')
     return await nameOfCollection(this.#cluster, entry.database, entry.destinationUUID)
   }
 
   #uuid(entry: CatalogEntry): Document {
-    assert(entry.destinationUUID, 'a command needs a collection that has not been created')
+    assert(entry.destinationUUID, 'a command names a collection that has not been created')
     return { collectionUUID: toUuid(entry.destinationUUID) }
   }
 }

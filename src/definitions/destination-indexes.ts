@@ -76,8 +76,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Builds the indexes of a collection whose copy has ended. listIndexes does not show a build that a predecessor began,
-   * so this sends createIndexes again. The server then waits for that build and does not begin another.
+   * Builds the indexes of a collection whose copy has ended. A build that a predecessor began counts as missing, so
+   * createIndexes is sent again. The server then waits for that build and does not begin another.
    */
   async buildAwaited(entry: CatalogEntry): Promise<void> {
     const { indexes } = entry.wanted
@@ -94,9 +94,9 @@ export class DestinationIndexes {
       const { unique } = deferredOptionsOf(one)
       if (which === 'unique' && !unique) continue
       this.#throwIfStopped()
-      const built = indexWhileDeferred(one, entry.wanted.options)
-      if (unique) built.push({ name: 'unique', value: typedBoolean(true) })
-      const indexes = [new RawValue(typedDocument(buildDocument(built)))]
+      const specification = indexWhileDeferred(one, entry.wanted.options)
+      if (unique) specification.push({ name: 'unique', value: typedBoolean(true) })
+      const indexes = [new RawValue(typedDocument(buildDocument(specification)))]
       try {
         await underPresentName(entry, (name) =>
           this.#cluster.write(entry.database, { createIndexes: name, ...this.#uuid(entry), indexes }, unlimited),
@@ -124,11 +124,11 @@ export class DestinationIndexes {
   ): Promise<boolean> {
     const dropOthers = () => this.dropIndexesExcept(entry, wanted, (all) => this.#droppable(all, wanted, shardKey))
     let dropped = await dropOthers()
-    const expiring = await this.#addExpiry(entry, wanted)
+    const expiryAdded = await this.#addExpiry(entry, wanted)
     const created = await this.#createIndexes(entry, wanted, this.#due(entry, wanted, shardKey))
     // Drops an index that was kept because no other index supported the shard key.
     if (created && entry.shardKey) dropped = (await dropOthers()) || dropped
-    if (expiring) return true
+    if (expiryAdded) return true
     return dropped || created || entry.wanted.indexes.length !== wanted.length || entry.wanted.indexes.some(differs)
 
     function differs(one: IndexSpecification, at: number): boolean {
@@ -138,7 +138,7 @@ export class DestinationIndexes {
   }
 
   /**
-   * True if followOptions and followIndexes would find nothing to do. Sends no commands.
+   * True if followOptions and followIndexes would change nothing. Sends no commands.
    * @param existing the destination's definition
    * @param wanted the source's definition, with all of its indexes
    */
@@ -160,7 +160,7 @@ export class DestinationIndexes {
     return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
   }
 
-  /** The existing indexes that may be dropped: the included ones, and those that occupy the name of a wanted index. */
+  /** The existing indexes that may be dropped: those that the sync includes or that have the name of a wanted index. */
   #droppable(
     existing: IndexSpecification[],
     wanted: IndexSpecification[],
@@ -210,7 +210,7 @@ export class DestinationIndexes {
   }
 
   /**
-   * Sets an expiry that never expires a document on the indexes that became TTL indexes on the source. An index that
+   * Makes an index a TTL index if it became one on the source, with an expiry that no document reaches. An index that
    * the server refuses to change is dropped, so that it is built again with the other missing indexes.
    */
   async #addExpiry(entry: CatalogEntry, wanted: IndexSpecification[]): Promise<boolean> {
@@ -251,13 +251,16 @@ export class DestinationIndexes {
     return (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
   }
 
-  /** The indexes that are built now: only those that the sharding needs if the others are built after the copy. */
+  /** The indexes that are built now: only those that the sharding needs if the others await the end of the copy. */
   #due(entry: CatalogEntry, wanted: IndexSpecification[], shardKey = entry.shardKey): IndexSpecification[] {
     if (!entry.awaitsIndexes) return wanted
     return wanted.filter((one) => shardKey !== null && supportsShardKey(one, shardKey))
   }
 
-  /** @param due the indexes that are built now; the others are still missing afterwards */
+  /**
+   * Builds the missing indexes among those that are due. Returns true when any was missing.
+   * @param due the indexes that are built now; the others are still missing afterwards
+   */
   async #createIndexes(
     entry: CatalogEntry,
     wanted: IndexSpecification[],
@@ -287,15 +290,15 @@ export class DestinationIndexes {
           build.missing -= 1
         }
         await this.#build(entry, [one]).then(built, (failure) => {
-          if (this.#isRefusal(entry, one, failure)) refused.push(indexName(one))
+          if (this.#recordRefusal(entry, one, failure)) refused.push(indexName(one))
         })
       }
       entry.refusedIndexes = refused
     }
   }
 
-  /** Remembers that the destination refused an index. Returns false for an index that the commit builds. */
-  #isRefusal(entry: CatalogEntry, specification: IndexSpecification, failure: unknown): boolean {
+  /** Records that the destination refused an index. Returns false for an index that the commit builds. */
+  #recordRefusal(entry: CatalogEntry, specification: IndexSpecification, failure: unknown): boolean {
     if (codeOf(failure) === undefined || isTransient(failure)) throw failure
     // While `unique` is deferred, two indexes on the same keys conflict. buildConflicting builds the second at commit.
     if (codeOf(failure) === code.indexOptionsConflict && conflictsWithoutUnique(specification, entry.wanted.indexes)) {
@@ -323,7 +326,7 @@ export class DestinationIndexes {
   }
 
   #uuid(entry: CatalogEntry): Document {
-    assert(entry.destinationUUID, 'a command needs a collection that has not been created')
+    assert(entry.destinationUUID, 'a command names a collection that has not been created')
     return { collectionUUID: toUuid(entry.destinationUUID) }
   }
 }

@@ -44,7 +44,7 @@ export class DestinationSharding {
   /** The number of collections that were distributed. */
   #distributed = 0
 
-  /** @param context ends and logs the distribution of a collection */
+  /** @param context the signal ends the distribution of a collection; the journal logs an uneven one */
   constructor(destination: Cluster, source: Cluster, context: Pick<RetryContext, 'signal' | 'journal'>) {
     this.#context = context
     this.#destination = destination
@@ -86,9 +86,9 @@ export class DestinationSharding {
     if (!shardKey) return
     await this.#shard(entry, shardKey, {})
     const shards = await this.#shardNames()
-    // A collection with fewer chunks than shards begins at another shard than the one before it.
+    // Each collection begins at the next shard. Otherwise all collections with few chunks would be on the same shards.
     const first = this.#distributed++ % Math.max(1, shards.length)
-    const inTurn = [...shards.slice(first), ...shards.slice(0, first)]
+    const rotated = [...shards.slice(first), ...shards.slice(0, first)]
     await this.#turns(async () => {
       await copyZones(this.#source, this.#destination, [entry], (_what, error) => {
         throw error
@@ -96,7 +96,7 @@ export class DestinationSharding {
       const { signal, journal } = this.#context
       const uneven = (error: unknown): void =>
         journal?.('uneven distribution', { namespace: namespace(entry.database, entry.name), error: errorText(error) })
-      await presplit(this.#source, this.#destination, entry, shardKey, inTurn, { signal, uneven })
+      await presplit(this.#source, this.#destination, entry, shardKey, rotated, { signal, uneven })
     })
   }
 
@@ -109,7 +109,7 @@ export class DestinationSharding {
   async follow(entry: CatalogEntry, wanted: ShardKey | null): Promise<boolean> {
     if (sameShardKey(entry.shardKey, wanted)) return false
     if (!wanted) {
-      throw reshaped(
+      throw notSwitched(
         entry,
         `is no longer sharded on the source (its shard key was ${showShardKey(entry.shardKey ?? [])})`,
       )
@@ -118,7 +118,10 @@ export class DestinationSharding {
     if (!existing) await this.#shard(entry, wanted, unlimited)
     else if (!sameShardKey(existing, wanted)) {
       if (!isPrefix(existing, wanted)) {
-        throw reshaped(entry, `was resharded on the source, from ${showShardKey(existing)} to ${showShardKey(wanted)}`)
+        throw notSwitched(
+          entry,
+          `was resharded on the source, from ${showShardKey(existing)} to ${showShardKey(wanted)}`,
+        )
       }
       await this.#refine(entry, wanted)
     }
@@ -182,7 +185,7 @@ export class DestinationSharding {
     return found.find(({ uuid }) => uuid === entry.destinationUUID)
   }
 
-  /** The shards that may receive data. A draining shard would have to give it away again. */
+  /** The shards that may receive data. A draining shard would have to move it to another shard later. */
   #shardNames(): Promise<string[]> {
     this.#shards ??= readShards(this.#destination).then(
       (shards) => shards.flatMap(({ name, draining }) => (draining ? [] : [name])),
@@ -195,7 +198,8 @@ export class DestinationSharding {
   }
 }
 
-function reshaped(entry: CatalogEntry, what: string): TransientReplyError {
+/** The error while the source's shards have not switched to the collection with the new UUID. */
+function notSwitched(entry: CatalogEntry, what: string): TransientReplyError {
   return new TransientReplyError(
     `following the shard keys of the source: ${namespace(entry.database, entry.name)} ${what}, but it is still listed under its former UUID`,
   )

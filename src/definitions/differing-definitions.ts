@@ -38,15 +38,15 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
   const { source, selection, catalog } = parts
   const both = read ?? (await readBothCatalogs(parts, selection))
   const { catalog: sourceCatalog, distributions, placements } = both.source
-  const existing = both.destination.catalog
+  const destinationCatalog = both.destination.catalog
   const moved = new Set(source.sharded ? await parts.moved(placements) : [])
   const [selected, selectedExisting] = await Promise.all([
     selection.amongAll(sourceCatalog),
-    selection.amongAll(existing),
+    selection.amongAll(destinationCatalog),
   ])
-  const keys = new Map(distributions.map((one) => [one.uuid, one]))
-  const found = new Map<string, ServerCatalogEntry>()
-  for (const one of [...existing.values()].flat()) if (one.uuid !== '') found.set(one.uuid, one)
+  const distributionOf = new Map(distributions.map((one) => [one.uuid, one]))
+  const existingByUuid = new Map<string, ServerCatalogEntry>()
+  for (const one of [...destinationCatalog.values()].flat()) if (one.uuid !== '') existingByUuid.set(one.uuid, one)
   const known = catalog.byDatabase()
   const databases: Differing['databases'] = new Map()
   for (const database of new Set([...selected.keys(), ...known.keys()])) {
@@ -54,20 +54,25 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
     const byUuid = new Map(listed.map((one) => [one.uuid, one]))
     const isDiffering = (entry: CatalogEntry): boolean => {
       const wanted = byUuid.get(entry.uuid)
-      const one = found.get(entry.destinationUUID ?? '')
-      if (!wanted || !one || !isAsKnown(entry, wanted, one, parts.included(wanted.indexes, entry.shardKey))) return true
-      if (source.sharded && !sameDistribution(entry, keys.get(entry.uuid))) return true
-      return !parts.isFollowed(entry, one, wanted)
+      const existing = existingByUuid.get(entry.destinationUUID ?? '')
+      if (!wanted || !existing) return true
+      if (!isAsKnown(entry, wanted, existing, parts.included(wanted.indexes, entry.shardKey))) return true
+      if (source.sharded && !isAsDistributed(entry, distributionOf.get(entry.uuid), parts.destination.sharded))
+        return true
+      return !parts.isFollowed(entry, existing, wanted)
     }
     const touched = new Set((known.get(database) ?? []).filter(isDiffering).map(({ uuid }) => uuid))
     const hasUnknown = listed.some(({ type, uuid }) => type !== 'view' && !catalog.get(uuid))
     const hasOtherViews = !sameViews(listed, selectedExisting.get(database) ?? [])
     if (touched.size > 0 || hasUnknown || hasOtherViews || moved.has(database)) databases.set(database, touched)
   }
-  return { databases, existing: found }
+  return { databases, existing: existingByUuid }
 }
 
-/** @param indexes those of the source that are synced */
+/**
+ * True if the stored entry has the source's current definition, and both collections have the name in the entry.
+ * @param indexes the indexes of the source's collection that are synced
+ */
 function isAsKnown(
   entry: CatalogEntry,
   wanted: ServerCatalogEntry,
@@ -85,8 +90,8 @@ function isAsKnown(
   )
 }
 
-function sameDistribution(entry: CatalogEntry, found: Distribution | undefined): boolean {
-  return !found?.resharding && sameShardKey(entry.shardKey, found?.key ?? null)
+function isAsDistributed(entry: CatalogEntry, found: Distribution | undefined, hasKeys: boolean): boolean {
+  return !found?.resharding && (!hasKeys || sameShardKey(entry.shardKey, found?.key ?? null))
 }
 
 function sameViews(source: ServerCatalogEntry[], destination: ServerCatalogEntry[]): boolean {

@@ -31,8 +31,8 @@ export interface ExistingNamespace {
 }
 
 /**
- * Reads the selected namespaces of one database on both clusters. `existing` has no system collections. It has every
- * namespace of the destination whose name the source uses, also a time-series collection that is otherwise skipped.
+ * Reads the selected namespaces of one database on both clusters. `existing` contains no system collections. It contains
+ * every namespace of the destination whose name the source uses, even a time-series collection that the sync skips.
  * @param shardingEntries the collections of a replica set that become sharded on the destination
  */
 export async function readExisting(

@@ -14,7 +14,7 @@ interface ShardingSnapshot {
 /** Whether the source collection with this UUID is in the catalog. */
 type IsKnown = (uuid: string) => boolean
 
-/** Throws FatalError for a sharded collection with a collation. */
+/** Throws FatalError for a sharded collection that has a collation of its own. */
 export function refuseUndistributable(
   database: string,
   listed: ListedCollection[],
@@ -32,6 +32,8 @@ export function refuseUndistributable(
 }
 
 /**
+ * Finds the collections that movePrimary moved on a sharded source.
+ *
  * movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones. The stream emits no
  * document events, so following definitions alone would lose all documents. It emits a create and a drop event
  * (measured on 6.0.27), no drop event since 8.0 (SERVER-69933), and neither of them since 8.3 (SERVER-120349).
@@ -43,8 +45,8 @@ export function refuseUndistributable(
  * - A router lists the clones only when the new placement is committed, and then they are complete. A read of the
  *   catalog that lists them therefore has the new version (`readCommitted` repeats a read during which the version
  *   changes).
- * - The new version is stored only when the catalog has all clones as collections that are copied. Until then, every
- *   read of the catalog finds them again, also after a crash.
+ * - The new version is stored only when all clones are in the catalog, as collections to copy. Until then, every read of
+ *   the source's catalog finds them again, also after a crash.
  * - Convergence reads the clones later than it finds them, so it reads everything that was cloned. Later changes have
  *   events with the UUIDs of the clones.
  *
@@ -53,23 +55,24 @@ export function refuseUndistributable(
  */
 export class SourcePlacements {
   readonly #metadata: Metadata
-  #known: Map<string, string> | null = null
+  /** The stored placement versions, by database. */
+  #stored: Map<string, string> | null = null
 
   constructor(metadata: Metadata) {
     this.#metadata = metadata
   }
 
-  /** The known databases that were moved, or dropped and created again, since their placement was stored. */
+  /** The databases that were moved, or dropped and created again, since their placement was stored. */
   async changed(placements: Placement[]): Promise<string[]> {
-    const known = await this.#load()
+    const stored = await this.#load()
     return placements
-      .filter(({ database, version }) => known.has(database) && known.get(database) !== version)
+      .filter(({ database, version }) => stored.has(database) && stored.get(database) !== version)
       .map(({ database }) => database)
   }
 
   async #load(): Promise<Map<string, string>> {
-    this.#known ??= await this.#metadata.sharding.loadPlacements()
-    return this.#known
+    this.#stored ??= await this.#metadata.sharding.loadPlacements()
+    return this.#stored
   }
 
   /**
@@ -80,18 +83,18 @@ export class SourcePlacements {
   async findClones(database: string, snapshot: ShardingSnapshot, isKnown: IsKnown): Promise<Map<string, string>> {
     if (!snapshot.placement) return new Map()
     const { version } = snapshot.placement
-    const before = await this.#before(database, version)
-    const isMoved = before !== undefined && before !== version && before.split(':')[0] === version.split(':')[0]
+    const stored = await this.#storedVersion(database, version)
+    const isMoved = stored !== undefined && stored !== version && stored.split(':')[0] === version.split(':')[0]
     const cloned = isMoved ? unknownUnsharded(snapshot, isKnown) : []
     return new Map(cloned.map(({ uuid, name }) => [uuid, namespace(database, name)]))
   }
 
   /**
-   * Stores the current placement of a database. By then the catalog must have every clone. The other unknown
+   * Stores the current placement of a database. The catalog must contain every clone by then. The other unknown
    * collections are new, so all of their documents have events.
    */
   async record(database: string, { placement }: ShardingSnapshot): Promise<void> {
-    if (!placement || (await this.#before(database, placement.version)) === placement.version) return
+    if (!placement || (await this.#storedVersion(database, placement.version)) === placement.version) return
     await this.#save(database, placement.version)
   }
 
@@ -99,16 +102,16 @@ export class SourcePlacements {
    * The stored placement version. If the version in memory differs from `version`, it is loaded again, because another
    * coordinator may have recorded the move in the meantime.
    */
-  async #before(database: string, version: string): Promise<string | undefined> {
-    const known = (await this.#load()).get(database)
-    if (known === version) return known
-    this.#known = null
+  async #storedVersion(database: string, version: string): Promise<string | undefined> {
+    const inMemory = (await this.#load()).get(database)
+    if (inMemory === version) return inMemory
+    this.#stored = null
     return (await this.#load()).get(database)
   }
 
   async #save(database: string, version: string): Promise<void> {
     await this.#metadata.sharding.savePlacement(database, version)
-    this.#known?.set(database, version)
+    this.#stored?.set(database, version)
   }
 }
 

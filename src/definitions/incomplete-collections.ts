@@ -24,8 +24,8 @@ export interface IncompleteCollectionsParts {
  * converged. There are three causes:
  *
  * - A rename gives a collection a selected name, and its former name was not selected. The stream did not deliver the
- *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename where
- *   the filter does not select their temporary names.
+ *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename if the
+ *   filter does not select their temporary names.
  * - A rename ends convertToCapped. The server writes the converted collection without change events.
  * - reshardCollection has ended, or since 8.0 moveCollection or unshardCollection. The server writes the new
  *   collection, which has another UUID, without change events.
@@ -36,8 +36,8 @@ export interface IncompleteCollectionsParts {
  * source renames it once more.
  *
  * While a collection is being resharded, the former collection remains complete: its changes have events with its UUID,
- * and the server refuses writes during the switch to the new one. Change streams report nothing of the collection into
- * which the server writes (`system.resharding.<UUID>`), and it is not listed. Once the new collection is listed it is
+ * and the server refuses writes during the switch to the new one. Until the switch, the new collection is named
+ * `system.resharding.<UUID>`: change streams do not report its changes, and it is not listed. Once it is listed, it is
  * complete, and later changes have events with its UUID. Its convergence begins after it was listed, so the convergence
  * reads everything that was written without events.
  *
@@ -45,8 +45,8 @@ export interface IncompleteCollectionsParts {
  * the new collection may come first. They request its convergence too (`EventApplication`). In that case the event of
  * the reshardCollection does not request it again.
  *
- * The opposite, a rename out of the selection, needs no documents: the source then has no selected collection with this
- * UUID, so the reconciliation of definitions drops the destination's collection, as after a drop.
+ * The opposite, a rename out of the selection, needs no convergence: the source then has no selected collection with
+ * this UUID, so the reconciliation of definitions drops the destination's collection, as after a drop.
  */
 export class IncompleteCollections {
   readonly #parts: IncompleteCollectionsParts
@@ -56,17 +56,17 @@ export class IncompleteCollections {
   }
 
   /**
-   * Returns the UUIDs of the collections that are incomplete after this DDL event unless they are converged. It omits
-   * collections whose convergence began after the event. It also omits collections that no longer exist or are no
-   * longer selected, because a later event reports that.
+   * Returns the UUIDs of the collections that must be converged because of this DDL event. It omits collections whose
+   * convergence began after the event. It also omits collections that no longer exist or are no longer selected,
+   * because a later event reports that.
    */
   async after(event: ChangeEvent): Promise<string[]> {
     if (event.reshardedUuid !== '') return await this.#afterResharding(event)
     if (!event.to) return []
-    const isBringing = await this.#bringsDocuments(event)
+    const addsDocuments = await this.#addsDocuments(event)
     // An event of a source older than 6.0 has no UUID.
-    if (event.uuid === '') return await this.#afterRename(event, isBringing)
-    if (!isBringing || this.#isConvergedSince(event.uuid, event.time, event.to.collection)) return []
+    if (event.uuid === '') return await this.#afterRename(event, addsDocuments)
+    if (!addsDocuments || this.#isConvergedSince(event.uuid, event.time, event.to.collection)) return []
     return (await this.isOnSource(event.to.database, event.uuid)) ? [event.uuid] : []
   }
 
@@ -89,41 +89,42 @@ export class IncompleteCollections {
     })
   }
 
-  async #bringsDocuments({ database, collection, uuid, to }: ChangeEvent): Promise<boolean> {
+  /** Whether this rename gives a selected name to a collection that may have documents without events. */
+  async #addsDocuments({ database, collection, uuid, to }: ChangeEvent): Promise<boolean> {
     const { selection, catalog, context } = this.#parts
     const isSelected = (of: string, name: string): Promise<boolean> =>
       retry(`following definitions of ${of}`, context, () => selection.selects(of, name))
     if (!to || !(await isSelected(to.database, to.collection))) return false
     const entry = catalog.get(uuid)
-    if (isRenamedAcrossDatabases(collection) && this.#isRequested(to.database, to.collection)) return true
+    if (isRenamedAcrossDatabases(collection) && this.#hasRequestedKey(to.database, to.collection)) return true
     if (entry && this.#lacksKey(entry, to.collection)) return true
     // A conversion counts as selected under its temporary name.
     return isConversion(collection) || !(await isSelected(database, collection))
   }
 
-  /** Whether the start has requested a shard key for this name. */
-  #isRequested(database: string, collection: string): boolean {
+  /** Whether the start request has a shard key for this name. */
+  #hasRequestedKey(database: string, collection: string): boolean {
     const { shardingEntries } = this.#parts
     return shardingEntries.some((one) => one.database === database && one.collection === collection)
   }
 
   /** Whether the start request has a shard key for the source's name and the destination has only a temporary name. */
   #lacksKey({ database, name }: CatalogEntry, sourceName: string): boolean {
-    return isRenamedAcrossDatabases(name) && this.#isRequested(database, sourceName)
+    return isRenamedAcrossDatabases(name) && this.#hasRequestedKey(database, sourceName)
   }
 
   /**
-   * Does what `after` does, for a source older than 6.0. Its events have no UUID, so a rename to a selected name may
-   * concern any collection of the database. A collection that is not in the catalog is always converged. Events of a
+   * Does what `after` does, for a rename on a source older than 6.0. Its events have no UUID, so the rename may concern
+   * any collection of the database. A collection that is not in the catalog is always converged. Events of a
    * collection that needs one lane are assigned to partitions by the collection's name. If the catalog was read earlier
    * than the event of a rename, some events may have gone to another partition, so the collection is converged too. A
    * collection that lacks the shard key of its new name (`#lacksKey`) is also converged.
    */
-  async #afterRename({ database, collection, to, time }: ChangeEvent, isBringing: boolean): Promise<string[]> {
-    const isNew = isTemporary(collection) || isConversion(collection)
+  async #afterRename({ database, collection, to, time }: ChangeEvent, addsDocuments: boolean): Promise<string[]> {
+    const wasTemporary = isTemporary(collection) || isConversion(collection)
     const mayLackDocuments = ({ uuid, name }: ListedCollection): boolean => {
       const entry = this.#parts.catalog.get(uuid)
-      if (!entry || (isBringing && !isNew) || this.#lacksKey(entry, name)) return true
+      if (!entry || (addsDocuments && !wasTemporary) || this.#lacksKey(entry, name)) return true
       return name === to?.collection && needsOneLane(entry)
     }
     const listed = await this.#selected(to?.database ?? database)

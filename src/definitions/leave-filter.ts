@@ -25,14 +25,15 @@ export interface LeaveFilterParts {
 const atOnce = 8
 
 /**
- * Removes collections from the sync that its filters no longer include: drops them on the destination, or restores
- * their deferred options, because no commit does that for them. Repeatable: an entry is removed last.
+ * Removes collections that the filters no longer include from the sync. Those that are not dropped get their deferred
+ * options back here, because no commit does that for them. Repeatable: an entry is removed last.
+ * @param drops whether the collections are dropped on the destination
  */
 export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry[], drops: boolean): Promise<void> {
   const { catalog, metadata, destinationDefinitions, context } = parts
   await inParallel(atOnce, entries, async (entry) => {
     const name = namespace(entry.database, entry.name)
-    // A collection with a temporary name is always dropped, because no later step would give it its own name.
+    // A collection with a temporary name is always dropped, because no later step would rename it.
     const dropped = drops || isTemporary(entry.name)
     if (dropped) await retry(`dropping ${name}`, context, () => destinationDefinitions.drop(entry))
     else if (entry.destinationUUID) await restoreOptions(parts, entry)
@@ -71,15 +72,15 @@ async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Pro
   }
 }
 
-/** Drops the destination's views that the former filters include and the present ones do not. Repeatable. */
-export async function dropExcludedViews(parts: LeaveFilterParts, before: readonly Selects[]): Promise<void> {
+/** Drops the destination's views that the former filters include and the current one does not. Repeatable. */
+export async function dropExcludedViews(parts: LeaveFilterParts, former: readonly Selects[]): Promise<void> {
   const { destination, selection, context } = parts
   await retry('dropping excluded views', context, async () => {
     const all = await listDatabases(destination)
-    const databases = new Set((await Promise.all(before.map((one) => one.databases(all)))).flat())
+    const databases = new Set((await Promise.all(former.map((one) => one.databases(all)))).flat())
     for (const database of databases) {
       const views = (await listCollections(destination, database)).filter(({ type }) => type === 'view')
-      const ours = new Set((await Promise.all(before.map((one) => one.among(database, views)))).flat())
+      const ours = new Set((await Promise.all(former.map((one) => one.among(database, views)))).flat())
       for (const view of await selection.among(database, views)) ours.delete(view)
       for (const { name } of ours) {
         await destination.write(database, { drop: name })

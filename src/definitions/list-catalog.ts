@@ -26,15 +26,15 @@ export interface ServerCatalogEntry extends ListedCollection, CollectionDefiniti
 /** All user collections and views of a cluster, by database. */
 export type ClusterCatalog = Map<string, ServerCatalogEntry[]>
 
-/** Parallel commands when each database and collection is listed on its own: half of the shared connections. */
+/** Parallel commands if each database and collection is listed on its own: half of the client's 64 connections. */
 const commandsAtOnce = 32
 /** Up to this many collections are listed individually, because the whole catalog may have many thousands of them. */
 const fewCollections = 16
 const fewDatabases = 16
 
 /**
- * Reads the definitions of the whole cluster. Uses one `$listCatalog` cursor when the server supports it, which shows
- * one point in time. Otherwise runs listCollections and listIndexes in parallel.
+ * Reads the definitions of the whole cluster. If the server supports `$listCatalog`, one cursor returns them, as of one
+ * point in time. Otherwise runs listCollections and listIndexes in parallel.
  *
  * `$listCatalog` (6.0 and later) returns the catalog's own documents. The documents of two clusters may differ in their
  * field order, or in how an old release wrote an option, although listIndexes returns the same for both. Definitions

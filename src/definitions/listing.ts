@@ -13,12 +13,12 @@ import { toUuid } from '../mongo/uuid.ts'
 export interface ListedCollection {
   name: string
   type: string
-  /** 16 bytes as latin1 text. Every map of collections is keyed by it. Empty for views. */
+  /** 16 bytes as latin1 text, the key of every map of collections. Empty for views. */
   uuid: string
   options: RawFields
 }
 
-/** False for system collections, except for time-series buckets: they are listed so that `refuseUnsupported` sees them. */
+/** False for system collections except time-series buckets, which are listed so that `refuseUnsupported` finds them. */
 export function isListed(name: string): boolean {
   return isUserCollection(name) || name.startsWith('system.buckets.')
 }

@@ -15,13 +15,13 @@ export async function findMissing(
 ): Promise<CatalogEntry[]> {
   const created = entries.filter(({ destinationUUID }) => destinationUUID)
   const existing = await readNames(destination, databasesOf(created))
-  const gone = created.filter(({ destinationUUID }) => !existing.has(destinationUUID ?? ''))
-  if (gone.length === 0) return []
-  const wanted = await readNames(source, databasesOf(gone))
-  return gone.filter(({ uuid }) => wanted.has(uuid))
+  const dropped = created.filter(({ destinationUUID }) => !existing.has(destinationUUID ?? ''))
+  if (dropped.length === 0) return []
+  const wanted = await readNames(source, databasesOf(dropped))
+  return dropped.filter(({ uuid }) => wanted.has(uuid))
 }
 
-/** @param during what was under way when the collection was missed */
+/** @param during what was under way when tandem found that the collection is missing */
 export function droppedByAnother({ database, name }: CatalogEntry, during: string): FatalError {
   return new FatalError(
     'DestinationConflict',

@@ -33,19 +33,22 @@ export async function readPlacedRanges(
   }))
 }
 
-/** The shards that may hold a chunk that begins at these values. All of them if all shards of its zone are draining. */
+/**
+ * The shards that may hold a chunk that begins at these values: those of its zone, or all if there is no zone or all
+ * shards of the zone are draining.
+ */
 export function shardsFor(
   from: KeyValues,
-  zones: readonly PlacedRange[],
+  ranges: readonly PlacedRange[],
   shards: readonly string[],
 ): readonly string[] {
-  const zone = zones.find(({ min, max }) => compareKeys(min, from) <= 0 && compareKeys(from, max) < 0)
-  return zone && zone.shards.length > 0 ? zone.shards : shards
+  const range = ranges.find(({ min, max }) => compareKeys(min, from) <= 0 && compareKeys(from, max) < 0)
+  return range && range.shards.length > 0 ? range.shards : shards
 }
 
-/** The values at which a zone begins or ends, in their order. No chunk needs a boundary at the least and the greatest value. */
-export function edgesOf(zones: readonly PlacedRange[]): KeyValues[] {
-  const edges = zones.flatMap(({ min, max }) => [min, max]).filter((values) => !isOutermost(values))
+/** The values at which a zone range begins or ends, in order, without the bounds of the whole key space. */
+export function edgesOf(ranges: readonly PlacedRange[]): KeyValues[] {
+  const edges = ranges.flatMap(({ min, max }) => [min, max]).filter((values) => !isOutermost(values))
   return edges.filter((values, at) => at === 0 || compareKeys(edges[at - 1] as KeyValues, values) !== 0)
 }
 

@@ -1,5 +1,11 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
-import { assignShards, chooseChunks, type KeyValues, type PlannedChunk, splitAlso } from '../domain/choose-chunks.ts'
+import {
+  assignShards,
+  chooseChunks,
+  type KeyValues,
+  type PlannedChunk,
+  splitAtValues,
+} from '../domain/choose-chunks.ts'
 import { compareKeys } from '../domain/compare-values.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { RawFields } from '../domain/raw-bson.ts'
@@ -18,10 +24,10 @@ import { SplitCollection } from './split-collection.ts'
 const chunkBytes = 128 * 1024 * 1024
 /**
  * Each chunk costs a majority-committed write on the config servers. This many chunks distribute the load and leave the
- * balancer enough chunks to move later. mongosync uses as many.
+ * balancer enough chunks to move later. mongosync uses the same number.
  */
 const chunksPerShardMax = 90
-/** A collection has no more chunks than this, or one for each shard. Then the splits take a minute and not an hour. */
+/** Keeps the splits at about a minute instead of an hour. A collection may still have one chunk for each shard. */
 const chunksMax = 2_000
 const samplesPerChunk = 20
 
@@ -32,12 +38,12 @@ export interface PresplitContext {
 
 /**
  * Splits an empty collection into chunks and distributes them over the shards. If the source's collection has the same
- * shard key, the boundaries are those of its chunks, and their sizes are estimated by a sample. Otherwise, and within a
- * chunk that is much larger than the others, the boundaries are sampled values. When the first field of the key is
+ * shard key, its chunk boundaries are used, and a sample estimates the sizes of the chunks. Otherwise, and within a chunk
+ * that is much larger than the others, the boundaries are sampled values. When the first field of the key is
  * hashed, the server has already split and distributed the chunks, and they are only split further. Each chunk of a zone
  * goes to a shard of that zone.
  * Only an even distribution depends on this function, so refused splits and moves are ignored.
- * @param shards the shards that may receive chunks. The first chunks go to the first of them
+ * @param shards the shards that may receive chunks, beginning with the shard of the first chunks
  * @param uneven called when the collection may be distributed unevenly
  */
 export async function presplit(
@@ -49,7 +55,8 @@ export async function presplit(
   { signal, uneven }: PresplitContext,
 ): Promise<void> {
   if (shards.length < 2) return
-  const size = await sizeOf(source, { database: entry.database, name: entry.sourceName, uuid: entry.uuid }).catch(gone)
+  const located = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
+  const size = await sizeOf(source, located).catch(nullIfGone)
   if (!size) return
   const target = new SplitCollection(destination, entry, key, { signal, uneven })
   const zones = await readPlacedRanges(destination, entry, key, shards)
@@ -61,10 +68,10 @@ export async function presplit(
     if (existing) return await splitFurther(target, existing, planned)
     if (planned.length === 1) return
   }
-  const chunks = splitAlso(planned, edgesOf(zones))
+  const chunks = splitAtValues(planned, edgesOf(zones))
   const minimum = key.map(() => minKey)
   const assigned = assignShards(chunks, ({ from }) => shardsFor(from ?? minimum, zones, shards))
-  // Chunks that go to the same shard are moved as one chunk and split there, because a move takes much longer than a split.
+  // Adjacent chunks of one shard are moved as one chunk and split there, because a move takes much longer than a split.
   const regions = chunks.flatMap((chunk, at) =>
     assigned[at] === assigned[at - 1] ? [] : [{ from: chunk.from, shard: assigned[at] as string }],
   )
@@ -111,7 +118,8 @@ async function planChunks(
   const { bytes, documents } = size
   const max = chunksMaxOf(shards)
   const known = await sourceBoundaries(source, entry, key)
-  // From an unsharded collection, a small one is distributed too. Otherwise it has as many chunks as on the source.
+  // At least as many chunks as on the source. A collection that does not have this key there gets one for each shard,
+  // unless it has fewer documents than that.
   const least = known ? known.length + 1 : documents < shards ? 1 : shards
   const wanted = Math.min(max, Math.max(least, Math.ceil(bytes / chunkBytes)))
   if (wanted === 1) return [{ from: null, weight: 1 }]
@@ -121,7 +129,7 @@ async function planChunks(
   return chooseChunks(known ?? [], samples, wanted, max)
 }
 
-/** A sample that the server refuses, or that takes too long, would fail again when the creation is repeated. */
+/** Goes on without samples if the server refuses them or takes too long, because a repeated creation would fail again. */
 function withoutSamples(uneven: (error: unknown) => void): (error: unknown) => KeyValues[] {
   return (error) => {
     const isRefused = codeOf(error) !== undefined && !isTransient(error)
@@ -151,7 +159,7 @@ function valuesOf(bound: RawFields): KeyValues {
 }
 
 /** Returns null if the error says that the source collection was renamed or dropped. Such a collection is not split. */
-function gone(error: unknown): CollectionSize | null {
+function nullIfGone(error: unknown): CollectionSize | null {
   if (renamedTo(error) !== undefined) return null
   throw error
 }

@@ -53,7 +53,7 @@ export class DefinitionReconciler {
     selection: Selection
     destination: DestinationDefinitions
     context: RetryContext
-    /** TTL indexes are refused, because the verifier would see documents expire on one cluster only. */
+    /** TTL indexes are refused, because the verifier would find that documents expire on one cluster only. */
     refuseExpiry?: boolean
     /** The collections of a replica set that become sharded on the destination. */
     shardingEntries?: ShardingEntries
@@ -78,9 +78,9 @@ export class DefinitionReconciler {
    * are converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or
    * an event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the
    * commit timestamp is applied, because a collection that is still new was created after it
-   * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read, so
-   * that more of the later events find their change already followed
-   * @returns the definitions that were read and followed
+   * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read and
+   * made equal, so that fewer of the later events need a barrier
+   * @returns which definitions were read and made equal
    * @throws UnfollowedError for collections that movePrimary cloned, when new collections are not copied
    */
   async reconcile(
@@ -163,14 +163,14 @@ export class DefinitionReconciler {
         const known = this.#catalog.get(one.uuid)
         if (!known) continue
         known.sourceName = one.name
-        // Event application has ended and builds these indexes no more, so `#follow` builds them.
+        // Event application has ended and no longer builds these indexes, so `#follow` builds them.
         if (newState === 'refused') known.awaitsIndexes = false
         if (upToDate.has(one.uuid)) continue
         const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
         const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
         const all = indexes.get(one.uuid)
         let found = all && this.#destination.indexes.included(all, shardKey)
-        // The indexes were only prefetched and are unchanged, so the destination's indexes need no read.
+        // The indexes were only prefetched and are unchanged, so the destination's indexes need not be read.
         if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
         await this.#follow(known, one, shardKey, found, existingOptions?.get(known.destinationUUID ?? ''))
         if (found) indexesOf.add(one.uuid)
@@ -183,8 +183,8 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Records the move of databases without cloned collections. The destination does not change, so no barrier is needed.
-   * Returns the cloned collections of the others, by UUID, each with its namespace.
+   * Stores the new placements of those databases that have no cloned collections. The destination does not change, so no
+   * barrier is needed. Returns the cloned collections of the other databases, by UUID, each with its namespace.
    */
   async recordMoved(databases: readonly string[]): Promise<Map<string, string>> {
     const all = new Map<string, string>()
@@ -192,7 +192,7 @@ export class DefinitionReconciler {
       const clones = await retry(`reading the primary shard of ${database}`, this.#context, async () => {
         const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, new Set()))
         const found = await this.#placements.findClones(database, snapshot, this.#isKnown)
-        // Collections that are created there later are then recognized as new and not as clones.
+        // From then on, collections that are created there count as new and not as clones.
         if (found.size === 0) await this.#placements.record(database, snapshot)
         return found
       })
@@ -201,7 +201,7 @@ export class DefinitionReconciler {
     return all
   }
 
-  /** Databases of a sharded source whose primary shard is not the stored one. */
+  /** Databases of a sharded source whose placement is not the stored one. */
   moved(placements: Placement[]): Promise<string[]> {
     return this.#placements.changed(placements)
   }
@@ -209,12 +209,13 @@ export class DefinitionReconciler {
   readonly #isKnown = (uuid: string): boolean => this.#catalog.get(uuid) !== undefined
 
   #readDatabase(database: string, touched: ReadonlySet<string> | 'all', prefetchMax = 0): Promise<DatabaseSnapshot> {
-    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog }
+    const followsKeys = this.#source.sharded && this.#destination.sharding !== null
+    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog, followsKeys }
     return readDatabase(parts, database, touched, prefetchMax)
   }
 
   /**
-   * Databases of a sharded source whose primary shard, or the shard key of one of their collections, is not the stored
+   * Databases of a sharded source whose placement, or the shard key of one of their collections, is not the stored
    * one. 6.0.27 emits no event for refineCollectionShardKey, nor for a movePrimary without collections to clone. Also
    * returns the namespaces of the collections in the catalog that are being resharded.
    */
@@ -226,7 +227,7 @@ export class DefinitionReconciler {
       const entry = this.#catalog.get(uuid)
       if (!entry) continue
       if (isResharding) resharding.push(name)
-      if (!sameShardKey(entry.shardKey, key)) changed.add(entry.database)
+      if (this.#destination.sharding && !sameShardKey(entry.shardKey, key)) changed.add(entry.database)
     }
     return { databases: [...changed], resharding }
   }
@@ -261,11 +262,14 @@ export class DefinitionReconciler {
     await this.#destination.dropViewsExcept(database, wanted, ours)
   }
 
-  /** Drops indexes that the source no longer has, before the events of their drops. Returns true if it dropped one. */
+  /**
+   * Drops indexes that the source no longer has, without waiting for the events. Called when the destination refuses a
+   * document. Returns true if it dropped one.
+   */
   async dropVanishedIndexes(entry: CatalogEntry): Promise<boolean> {
     const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
     if (!indexes) return false
-    // Also drops an index that the sync otherwise leaves unchanged, because it may refuse the document.
+    // This includes indexes that the sync otherwise leaves unchanged, because one of them may be the reason.
     return await this.#destination.indexes.dropIndexesExcept(entry, indexes)
   }
 
@@ -285,8 +289,8 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Creates new collections, and those whose creation a crash interrupted: for each, an intent (a catalog entry
-   * without a destination UUID) is stored. Returns the UUIDs of the created collections, and of those whose definition
+   * Creates new collections, and those whose creation a crash interrupted: for these the catalog has an intent, which is
+   * an entry without a destination UUID. Returns the UUIDs of the created collections, and of those whose definition
    * already matches this snapshot.
    */
   async #create(
@@ -301,7 +305,8 @@ export class DefinitionReconciler {
       const known = this.#catalog.get(one.uuid)
       if (known?.destinationUUID) continue
       const state = stateOf(one.uuid)
-      // Its creation had no event, so events of its documents may have been skipped. It is converged instead.
+      // A source older than 6.0 emits no create event, so events of its documents may have been skipped. It is
+      // converged instead.
       if (this.#source.before6 && state === 'copied' && !known) continue
       if (state === 'refused') {
         throw changedAfterCommitPoint(database, one.name, 'created')
@@ -312,14 +317,15 @@ export class DefinitionReconciler {
       entry.wanted.indexes = this.#destination.indexes.included(entry.wanted.indexes, entry.shardKey)
       entry.awaitsIndexes = entry.state === 'copying' && this.#destination.indexes.afterCopy
       intents.push(entry)
-      // An earlier intent may have an outdated definition, and for a shard key the server may build an index itself.
+      // The others are compared once more: an earlier intent may have an outdated definition, and the server may have
+      // built an index for a shard key by itself.
       if (!known && !entry.shardKey) upToDate.add(entry.uuid)
     }
     const created = new Set(intents.map(({ uuid }) => uuid))
-    if (intents.length === 0) return { created, upToDate: upToDate }
+    if (intents.length === 0) return { created, upToDate }
     // The intent is stored first, so that a collection created right before a crash is recognized as ours.
     await this.#metadata.collections.save(intents)
-    // The catalog has the entries from here on, because a retry may find them dropped or renamed on the source.
+    // Added now, because a retry may find these collections dropped or renamed on the source.
     for (const entry of intents) if (!this.#catalog.get(entry.uuid)) this.#catalog.add(entry)
     try {
       await inParallel(atOnce, intents, async (entry) => {
@@ -327,11 +333,11 @@ export class DefinitionReconciler {
       })
       await this.#metadata.collections.save(intents)
     } catch (error) {
-      // A UUID counts only when it is stored. A collection with an unstored UUID is empty and is created again.
+      // A UUID counts only when it is stored. A collection whose UUID is not stored is empty and is created again.
       for (const entry of intents) entry.destinationUUID = null
       throw error
     }
-    return { created, upToDate: upToDate }
+    return { created, upToDate }
   }
 
   /**

@@ -3,14 +3,14 @@ import type { Cluster } from '../mongo/cluster.ts'
 import type { ListedCollection } from './listing.ts'
 
 /**
- * New collections of a sharded source that have the name of one that is gone. reshardCollection may have written their
- * documents without events, and only its event says so. A new collection has an event of its creation. One of these
- * events, or one of a document, follows, and says whether the collection must be converged. It is not created before.
+ * Delays the creation of a collection that has taken the name of another one on a sharded source. Either it is new, or
+ * reshardCollection has written its documents without events. The next event says which: a create event, the event of
+ * the reshardCollection, or an event of a document. Until that event, the destination's collection is not created.
  */
 export class ReplacingCollections {
   readonly #source: Cluster
   readonly #catalog: Catalog
-  /** UUIDs of the collections that are not created yet, by database. A retry does not find the former ones any more. */
+  /** The collections that await an event, as UUIDs by database. Kept, because a retry no longer finds the former ones. */
   readonly #awaited = new Map<string, ReadonlySet<string>>()
 
   constructor(source: Cluster, catalog: Catalog) {
@@ -19,8 +19,8 @@ export class ReplacingCollections {
   }
 
   /**
-   * Returns the UUIDs of the collections that are not created now. Called before the former collections leave the catalog.
-   * @param mayAwait false for a collection whose event has arrived, or which needs none
+   * Returns the UUIDs of the collections that await an event. Called before the former collections leave the catalog.
+   * @param mayAwait false for a collection whose event has arrived or that needs none
    */
   awaitEvents(
     database: string,

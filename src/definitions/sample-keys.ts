@@ -11,9 +11,9 @@ export const minKey: TypedValue = Buffer.from([bsonType.minKey])
 const sampleLimitMS = 10 * 60_000
 
 /**
- * How many documents may be sampled. Each shard of the source draws as many from its own documents, by a random cursor
- * for less than a twentieth of them, and otherwise by reading all. Half of that leaves room for shards that have fewer
- * documents than others. A small collection is read quickly anyway.
+ * The largest sample. Each shard of the source draws the whole number from its own documents: with a random cursor if
+ * it is less than a twentieth of them, and otherwise by reading all. The limit is half of that, because some shards have
+ * fewer documents than the average. A small collection may be read as a whole, because that is quick.
  */
 export function samplesMax({ bytes, documents }: CollectionSize, sourceShards: number): number {
   return bytes <= readWholeBytesMax ? documents : Math.floor(documents / (40 * sourceShards))

@@ -1,7 +1,7 @@
 import { type Document, type Timestamp, UUID } from 'mongodb'
 import { isUserCollection, isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { bsonType, embedded, fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
-import { askedShardKey, canBecomeKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
+import { canBecomeKey, requestedShardKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
 import type { ShardingOptions } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'
@@ -53,7 +53,7 @@ export async function readDistributions(cluster: Cluster, database?: string): Pr
   return found.map(toDistribution).filter((one) => one !== null)
 }
 
-/** The entry of one collection; undefined if it is not tracked, or has another name meanwhile. */
+/** The distribution of one collection; undefined if it is not tracked or was renamed. */
 export async function readDistribution(
   cluster: Cluster,
   name: string,
@@ -79,7 +79,7 @@ export function wantedShardKey(
 ): ShardKey | null {
   if (source.sharded) return onSource.get(uuid)?.key ?? null
   const requested = shardingEntries.find((one) => one.database === database && one.collection === name)
-  return requested ? askedShardKey(requested.shardCollection.key) : null
+  return requested ? requestedShardKey(requested.shardCollection.key) : null
 }
 
 /**
@@ -100,7 +100,7 @@ export function keepsDistribution(
  * Throws TransientReplyError while the destination's collection is being resharded, because the resharding gives it
  * another UUID and another shard key.
  */
-export function awaitResharding(existing: Distribution | null | undefined): void {
+export function throwIfResharding(existing: Distribution | null | undefined): void {
   if (existing?.resharding) throw new TransientReplyError(`${existing.name} is being resharded on the destination`)
 }
 
@@ -143,8 +143,8 @@ export async function readPlacements(cluster: Cluster, database?: string): Promi
       timestamp?: Timestamp
       lastMod?: number
     }
-    const birth = uuid ? new UUID(uuid.buffer).toHexString() : String(timestamp ?? '')
-    return { database: found['_id'] as string, primary: found['primary'] as string, version: `${birth}:${lastMod}` }
+    const creation = uuid ? new UUID(uuid.buffer).toHexString() : String(timestamp ?? '')
+    return { database: found['_id'] as string, primary: found['primary'] as string, version: `${creation}:${lastMod}` }
   })
 }
 

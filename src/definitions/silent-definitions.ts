@@ -25,7 +25,7 @@ type IncludedIndexes = (all: IndexSpecification[], shardKey: CatalogEntry['shard
 
 /**
  * Finds changed definitions that a committed read confirms. Views are not compared.
- * @param included selects the indexes that are compared; null if no index is
+ * @param included selects the indexes that are compared; null if indexes are not compared
  */
 export async function findSilentChanges(
   source: Cluster,

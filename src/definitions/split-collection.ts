@@ -13,9 +13,9 @@ import type { PresplitContext } from './presplit.ts'
 import { minKey } from './sample-keys.ts'
 
 /**
- * The destination's collection, whose chunks are split and moved. Every method may be repeated. After a transient error
- * that does not pass, the collection is not split or moved any more: if the caller got that error, it would repeat the
- * creation of all collections of the database.
+ * Splits and moves the chunks of one collection of the destination. Every method may be repeated. If a transient error
+ * persists, later calls of `split` and `move` do nothing. The error is not thrown, because the caller would then repeat
+ * the creation of all collections of the database.
  */
 export class SplitCollection {
   readonly #destination: Cluster
@@ -54,8 +54,8 @@ export class SplitCollection {
 
   /**
    * Repeats a change after a transient error: a shard refuses a move while another one is not finished, or elects a
-   * primary. Ignores other errors of the server. It refuses to split at the minimum key or at an existing chunk
-   * boundary, and it may refuse to move a chunk. Some of these errors have no code.
+   * primary. Ignores other errors of the server, some of which have no code: the server refuses to split at the minimum
+   * key or at an existing chunk boundary, and it may refuse to move a chunk.
    */
   async #attempt(change: () => Promise<unknown>): Promise<void> {
     const { signal, uneven } = this.#context

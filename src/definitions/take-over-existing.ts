@@ -11,12 +11,12 @@ import { readExisting } from './existing-fate.ts'
 import { refuseUndistributable } from './follow-sharding.ts'
 import { type ListedCollection, listDatabases, listIndexesOf } from './listing.ts'
 import { refuseUnsupported } from './refuse-definitions.ts'
-import { awaitResharding, type Distribution, type ShardingEntries } from './sharding.ts'
+import { type Distribution, type ShardingEntries, throwIfResharding } from './sharding.ts'
 
 export interface TakeOverParts {
   source: Cluster
   destination: Cluster
-  /** What may be taken over, or dropped. */
+  /** Selects the namespaces that may be taken over or dropped. */
   selection: Selects
   catalog: Catalog
   metadata: Metadata
@@ -64,9 +64,9 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
     // reconciliation creates it again.
     if (known && !known.destinationUUID) continue
     if (fate === 'converged' && type === 'view') continue
-    awaitResharding(distribution)
-    // If `known`, the catalog already has the counterpart, under a former name. What is found under the present name
-    // is dropped, and the reconciliation renames the counterpart.
+    throwIfResharding(distribution)
+    // If `known`, the catalog already has the counterpart, under a former name. The namespace found under its current
+    // name is dropped, and the reconciliation then renames tandem's collection.
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {
       await destination.write(database, { drop: name, ...(uuid && { collectionUUID: toUuid(uuid) }) })

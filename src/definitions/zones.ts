@@ -30,8 +30,8 @@ export function shardsMissing(
 
 /**
  * Gives the destination's collections the zone ranges that they have on the source, and puts the shards into these
- * zones. A collection that has no range on the source keeps its own. Does nothing where the shards have other names.
- * Repeatable.
+ * zones. A collection that has no range on the source keeps its own ranges. Does nothing if the shards have other
+ * names. Repeatable.
  * @param refused called for each change that the destination refuses. It may throw the error
  */
 export async function copyZones(

@@ -3,15 +3,15 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
-import { isKeyed } from '../domain/shard-key.ts'
+import { mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { describeId } from '../mongo/verification-store.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { readByIds } from './read-documents.ts'
 
 /**
- * Several reads, because a read during the transaction that moves a document (its shard key changed) may return the
- * document from both shards.
+ * The number of reads. One is not enough: during the transaction that moves a document because its shard key changed, a
+ * read may return the document from both shards.
  */
 const attemptsMax = 4
 const betweenAttemptsMS = 250
@@ -52,9 +52,9 @@ export class AdjacentIds {
     this.#entry = entry
   }
 
-  /** Null where the source cannot hold two documents with the same `_id`. */
-  static of(source: Cluster, entry: CatalogEntry): AdjacentIds | null {
-    return source.sharded && isKeyed(entry) ? new AdjacentIds(source, entry) : null
+  /** Null if the source cannot hold two documents with the same `_id`. */
+  static of(source: Cluster, destination: Cluster, entry: CatalogEntry): AdjacentIds | null {
+    return mayRepeatIds(source, destination, entry) ? new AdjacentIds(source, entry) : null
   }
 
   /**

@@ -1,5 +1,5 @@
 import type { ChangeEvent } from '../domain/change-event.ts'
-import { hasSpellings, idValueKey } from '../domain/id-value.ts'
+import { hasSeveralEncodings, idValueKey } from '../domain/id-value.ts'
 
 export { idElementOf, idOf } from '../domain/id-element.ts'
 
@@ -30,7 +30,7 @@ export type IdentityKey = string
 
 export function identityKey(idElement: Buffer): IdentityKey {
   const type = idElement[0] as number
-  if (hasSpellings(type)) return idValueKey(idElement, type, idValueStart, idElement.length)
+  if (hasSeveralEncodings(type)) return idValueKey(idElement, type, idValueStart, idElement.length)
   return idElement.latin1Slice(0, idElement.length)
 }
 

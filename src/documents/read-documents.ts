@@ -8,7 +8,7 @@ import { RawCursor } from '../mongo/raw-cursor.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
-/** The largest number of `_id`s in one `$in`. It keeps the command far below 16 MB even with long `_id`s. */
+/** The limits of the `_id`s in one `$in`. They keep the command far below 16 MB, even with long `_id`s. */
 const idsMax = 1_000
 const idBytesMax = 1024 * 1024
 
@@ -138,10 +138,10 @@ const secondaryPreferred = new ReadPreference('secondaryPreferred', undefined, {
  * - The read is no older than any reply of the source that this process has received (`latest`). What tandem has learned
  *   from the primary, such as the existence of a collection, the secondary has applied too.
  * - Nothing relies on the order of two reads of different documents. An interrupted range continues on another member,
- *   possibly at an earlier time. A primary that has been deposed without knowing it answers in the same way, so tandem
- *   requires no more of its reads than these bounds.
+ *   possibly at an earlier time. A primary that does not know yet that it has been deposed does so too, so tandem
+ *   requires no more of any read than these bounds.
  *
- * The members of a shard are not read: when a chunk has moved away, a shard deletes the documents of the range without
+ * The secondaries of a shard are not read: when a chunk has moved away, a shard deletes the documents of the range without
  * waiting for cursors on its secondaries, so such a cursor could miss documents
  * (https://www.mongodb.com/docs/manual/reference/parameters/#mongodb-parameter-param.orphanCleanupDelaySecs).
  */

@@ -20,7 +20,7 @@ export interface StatementError {
   message: string
   /**
    * For a duplicate key: true when an index other than the one on `_id` refused the document (`keyPattern`, reported
-   * since 4.4). Null when the reply does not say; the document may then be missing from the destination.
+   * since 4.4). Null when the reply does not name the index, so that the `_id` may or may not exist.
    */
   ofOtherIndex: boolean | null
 }

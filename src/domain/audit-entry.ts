@@ -14,11 +14,10 @@ export type AuditedCommand = (typeof auditedCommands)[number]
 export const tokenUses = ['control', 'read', 'none'] as const
 export type TokenUse = (typeof tokenUses)[number]
 
-/** One command as the API of an instance received it, before it runs. The request body is never recorded. */
+/** A command as the API of an instance received it, before it ran. The request body is never recorded. */
 export interface ReceivedCommand {
   /**
-   * Unique for each call. The entry with the outcome has the same id as the entry of the receipt, and replaces that
-   * entry.
+   * Unique for each call. The entry with the outcome has the same id and replaces the entry of the received command.
    */
   id: string
   /** When it was received, ISO 8601. */

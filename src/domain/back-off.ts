@@ -1,13 +1,13 @@
-/** Minimum milliseconds before the level rises again, so that the effect of one level is measured before the next. */
-const stepDownMS = 3_000
-/** Milliseconds without overload after which the level falls by one, towards full speed. */
-const stepUpMS = 10_000
+/** Minimum milliseconds between two rises of the level, so that the effect of one level is measured before the next. */
+const riseAfterMS = 3_000
+/** Milliseconds without overload after which the level falls by one. */
+const fallAfterMS = 10_000
 const levelMax = 7
 
 /**
- * How far bulk writes slow down for an overloaded destination. Each level halves the number of writes at a time. When
- * one write is left, each further level doubles the pause after a write instead. The level rises quickly and falls
- * slowly, one step at a time, until it matches what the destination can take.
+ * Slows bulk writes down while the destination is overloaded. Level 0 is full speed. Each level halves the number of
+ * parallel writes. When one write is left, each further level doubles the pause after a write instead. The level rises
+ * quickly and falls slowly, by one at a time, until the destination can process the writes.
  */
 export class BackOff {
   readonly #now: () => number
@@ -17,7 +17,7 @@ export class BackOff {
   #since: number | null = null
   #reason = ''
 
-  /** @param now current time in milliseconds, from the clock that `since` also uses */
+  /** @param now returns the current time in milliseconds; `active.since` is a value of this clock */
   constructor(now: () => number = Date.now) {
     this.#now = now
   }
@@ -28,11 +28,11 @@ export class BackOff {
     if (overload !== null) {
       this.#overloadedAt = now
       this.#reason = overload
-      if (this.#level === levelMax || now - this.#changedAt < stepDownMS) return
+      if (this.#level === levelMax || now - this.#changedAt < riseAfterMS) return
       this.#since ??= now
       this.#level += 1
     } else {
-      if (this.#level === 0 || now - this.#overloadedAt < stepUpMS || now - this.#changedAt < stepUpMS) return
+      if (this.#level === 0 || now - this.#overloadedAt < fallAfterMS || now - this.#changedAt < fallAfterMS) return
       this.#level -= 1
       if (this.#level === 0) this.#since = null
     }
@@ -46,17 +46,20 @@ export class BackOff {
     this.#changedAt = Number.NEGATIVE_INFINITY
   }
 
-  /** Null at full speed. */
+  /** Why bulk writes are slowed down, and since when; null at full speed. */
   get active(): { reason: string; since: number } | null {
     return this.#since === null ? null : { reason: this.#reason, since: this.#since }
   }
 
-  /** The number of writes allowed at a time if `writes` are allowed at full speed. */
+  /** The number of parallel writes that are allowed now if `writes` are allowed at full speed. */
   allowed(writes: number): number {
     return Math.max(1, Math.floor(writes / 2 ** this.#level))
   }
 
-  /** How long to pause after a write, as a multiple of the write's own duration. */
+  /**
+   * How long to pause after a write, as a multiple of the duration of that write.
+   * @param writes the number of parallel writes at full speed
+   */
   pauseFactor(writes: number): number {
     const halvings = Math.floor(Math.log2(writes))
     return this.#level > halvings ? 2 ** (this.#level - halvings) - 1 : 0

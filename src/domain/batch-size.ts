@@ -3,7 +3,10 @@ export interface ReadBatch {
   bytes: number
 }
 
-/** The number of documents to read next, so that a batch of documents like the last ones is within both limits. */
+/**
+ * Returns the number of documents to read next, so that the batch is within both limits if its documents are as large
+ * as the last ones.
+ */
 export function nextBatchSize(read: ReadBatch, max: ReadBatch, previous: number): number {
   if (read.bytes === 0) return previous
   const fitting = Math.floor((max.bytes * read.documents) / read.bytes)

@@ -1,6 +1,6 @@
 /**
- * Combines many calls into one: requests that arrive at the same moment, or during a call, go into the next call
- * together.
+ * Combines many calls into one: all requests that arrive at the same moment, or while a call is in progress, share the
+ * next call.
  * @param max maximum number of requests in one call
  * @param call returns one result for each request, in order; if it rejects, every request of that call rejects
  */
@@ -12,7 +12,7 @@ export function batched<Request, Result>(
   let running = false
 
   async function run(): Promise<void> {
-    await null // includes the requests of the same microtask
+    await null // the first call includes requests that are made before this continues
     while (waiting.length > 0) {
       const taken = waiting.splice(0, max)
       try {

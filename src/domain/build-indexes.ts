@@ -12,7 +12,7 @@ import { type ShardKey, supportsShardKey } from './shard-key.ts'
  * never                    not at all
  *
  * A collection that is created after the start of the sync is empty and receives its documents as events. Therefore its
- * indexes are built when it is created, also with afterDataCopy and excludeHashedAfterCopy.
+ * indexes are built when it is created, even with afterDataCopy and excludeHashedAfterCopy.
  */
 export const buildIndexesModes = [
   'beforeDataCopy',

@@ -8,11 +8,11 @@ import type { ShardKey } from './shard-key.ts'
  * One collection of the source that tandem knows. The key is its UUID on the source: names are re-used, UUIDs never
  * are.
  *
- * copying   the copy may still insert documents; an identity that event application finds absent on the source is
- *           recorded as a tombstone
- * copied    every document has reached the destination once; from here on only change events change the collection
+ * copying   the copy may still insert documents; when event application finds that a document is absent on the source,
+ *           it records the identity as a tombstone
+ * copied    every document has reached the destination once; from now on only change events change the collection
  *
- * The state in memory is that of the partitions that this instance applies. The stored state becomes `copied` when
+ * The state in memory describes only the partitions that this instance applies. The stored state becomes `copied` when
  * all partitions have ended the copy (`endedPartitions`).
  */
 export interface CatalogEntry {
@@ -20,25 +20,26 @@ export interface CatalogEntry {
   readonly database: string
   /** Name on the destination, which is the source's name at the last reconciliation. */
   name: string
-  /** UUID on the destination; null from when the entry is stored until the collection is created. */
+  /** UUID on the destination; null until the collection is created there. The entry is stored before that. */
   destinationUUID: string | null
   state: 'copying' | 'copied'
   /**
-   * The destination's collection may have held documents when tandem took it over. While the state is `copying`, its
-   * ranges are compared with the source's, and only what differs is written.
+   * True if the destination's collection may have had documents before this copy. While the state is `copying`, its
+   * ranges are compared with those of the source, and only differing documents are written.
    */
   converging: boolean
   /**
-   * The start time of the collection's last convergence, which reads its documents at this time or later; null if there
-   * was none. The convergence therefore reads every document that a source event up to this time inserted.
+   * The start time of the collection's last convergence; null if there was none. The convergence reads the source at
+   * this time or later, so it includes every document that an event up to this time inserted.
    */
   convergedFrom: ClusterTime | null
+  /** The definition on the source at the last reconciliation. */
   wanted: CollectionDefinition
-  /** Names of indexes that the destination has refused so far. tandem retries them. */
+  /** Names of the indexes that the destination has refused so far. tandem tries to build them again. */
   refusedIndexes: string[]
   /**
-   * The indexes are not built yet, because they are built when the copy of the collection has ended. Indexes that its
-   * shard key needs are built earlier.
+   * True while the indexes are delayed until the copy of the collection has ended. Indexes that its shard key needs are
+   * built earlier.
    */
   awaitsIndexes: boolean
   /** The shard key on the destination; null if the collection is not sharded there. */
@@ -56,9 +57,9 @@ export interface CatalogEntry {
    * partitions are in this set.
    */
   endedPartitions: Set<number>
-  /** The collection is split into segments, and they are stored. */
+  /** True if the collection is split into segments and these are stored. */
   planned: boolean
-  /** Tombstones are recorded for this collection. */
+  /** True if this instance knows that tombstones are recorded. Other instances may have recorded some as well. */
   hasTombstones: boolean
 }
 
@@ -101,7 +102,7 @@ export class Catalog {
   }
 }
 
-/** The entry of a collection that a read of the source has found, before anything else is known. */
+/** Returns the entry of a collection that a read of the source has found and that does not exist on the destination. */
 export function newEntry(
   database: string,
   { uuid, name }: { uuid: string; name: string },
@@ -131,7 +132,9 @@ export function newEntry(
   }
 }
 
-/** True if events must wait until the copy has ended: order is part of a capped collection's content. */
+/**
+ * True if events must wait until the copy has ended, because insertion order is part of a capped collection's content.
+ */
 export function waitsForCopy(entry: CatalogEntry): boolean {
   return entry.state === 'copying' && isCapped(entry.wanted.options)
 }
@@ -142,31 +145,34 @@ export function needsOneLane(entry: CatalogEntry): boolean {
 }
 
 /**
- * Size of a segment: small enough to be copied again within two seconds, and large enough that its bookkeeping costs
- * little.
+ * Intended size of a segment. It is small enough to be copied again within two seconds, and large enough that storing
+ * its progress costs little.
  */
 export const segmentBytes = 32 * 1024 * 1024
 
 /**
- * One contiguous range of a collection's `_id`s. It is the unit of copying, and the copy resumes after its last
- * acknowledged `_id`.
+ * One contiguous range of a collection's `_id`s, the unit of the copy. An interrupted copy resumes after the last
+ * acknowledged `_id` of the segment.
  */
 export interface Segment {
+  /** UUID on the source. */
   collection: string
+  /** Position of the range among those of the collection, from 0. */
   ordinal: number
   /** Segments with a lower value are copied first. Stored as `rank`. */
   priority: number
-  /** Typed values; null is open-ended. `from` is inclusive, `to` is exclusive. */
+  /** The bounds as typed values; null for no bound. `from` is inclusive, `to` is exclusive. */
   from: Buffer | null
   to: Buffer | null
   /** The last `_id` whose insert, like every earlier insert of the segment, is acknowledged; null before the first. */
   last: Buffer | null
   done: boolean
+  /** Documents and bytes that are copied so far. */
   documents: number
   bytes: number
-  /** The instance that copies the segment now was also the last one to copy it. */
+  /** True if the instance that owns the segment was also its previous owner. */
   wasOwn: boolean
-  /** The number of the owner's claim that holds this segment. */
+  /** The number of the claim by which the owner got this segment. */
   claim: number
   /** How many times a cursor was opened for the segment: 1 unless the copy was interrupted. */
   attempts: number

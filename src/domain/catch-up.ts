@@ -1,9 +1,12 @@
-/** A lag of one second is normal when idle: it is measured in whole seconds and follows the source's no-op writes. */
+/**
+ * A lag of one second is normal on an idle source: the lag is measured in whole seconds and follows the source's no-op
+ * writes.
+ */
 export const idleLagSeconds = 1
 
 /**
- * Seconds until change event application has caught up. Null if it is not behind, if the lag does not become smaller,
- * and if the lag or the rate is unknown.
+ * Estimates the seconds until change event application has caught up. Returns null if it is not behind, if the lag does
+ * not become smaller, or if the lag or the rate is unknown.
  * @param lagSeconds null while the lag is unknown
  * @param appliedPerSecond how many seconds of source changes are applied per second; null before it is known
  */

@@ -4,8 +4,8 @@ import { bsonType, findSpan, skipValue, spans } from './raw-bson.ts'
 import { uuidOfToken } from './resume-token.ts'
 
 /**
- * What tandem reads from a change event: which document or collection changed, and a small inserted or replaced
- * document, but not the changes of an update. Offsets are into the bytes of the event. Other fields are not decoded.
+ * The parts of a change event that tandem decodes: which document or collection changed, and a small inserted or
+ * replaced document, but not the changes of an update.
  */
 export interface ChangeEvent {
   /**
@@ -19,12 +19,13 @@ export interface ChangeEvent {
   collection: string
   /** The new name, for a rename. */
   to: { database: string; collection: string } | null
-  /** 16 bytes as latin1 text; empty for views and databases. */
+  /** The collection's UUID: 16 bytes as latin1 text; empty for views and databases. */
   uuid: string
   /** The UUID of the collection that reshardCollection wrote, in the same form; empty for other events. */
   reshardedUuid: string
   /** The whole `_id` element of documentKey, as a slice of the event; null if the event concerns no document. */
   idElement: Buffer | null
+  /** BSON type of the `_id`, and the offsets of its value in the bytes of the event. */
   idType: number
   idStart: number
   idEnd: number
@@ -82,7 +83,7 @@ const silentKinds = new Set([
 ])
 
 /**
- * Event types that are not listed above are unknown and may have changed anything. If they were skipped, the change
+ * An event of a type that is not listed above is unknown, and may report any change. If tandem skipped it, the change
  * would be lost silently.
  */
 function kindOf(operationType: string): ChangeEvent['kind'] {
@@ -157,8 +158,8 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
 }
 
 /**
- * `reshardUUID` of the event of a reshardCollection. The server gives the new collection the UUID of the operation
- * (measured on 6.0.27).
+ * The UUID of the new collection of a reshardCollection. It is the UUID of the operation, which the event has as
+ * `reshardUUID` (measured on 6.0.27).
  */
 function reshardedUuid(bytes: Buffer, offset: number): string {
   const found = findSpan(bytes, 'reshardUUID', offset)

@@ -7,21 +7,20 @@ export type KeyValues = readonly TypedValue[]
 /** Shard key values that may become the boundary between two chunks. */
 interface Candidate {
   values: KeyValues
-  /** The estimated share of the collection that precedes these values, in samples. */
+  /** The estimated share of the collection that precedes these values, as a number of samples. */
   position: number
 }
 
 export interface PlannedChunk {
   /** The lower bound; null for the first chunk, which begins at MinKey. */
   from: KeyValues | null
-  /** The estimated share of the collection, in samples. */
+  /** The estimated share of the collection in this chunk, as a number of samples. */
   weight: number
 }
 
 /**
- * Divides a collection into at most `max` chunks of similar sizes. The boundaries are those of `bounds`. Adjacent chunks
- * are merged when there are too many. A chunk that has more than its share of the samples is also split at samples,
- * until there are `wanted` chunks.
+ * Divides a collection into at most `max` chunks of similar sizes. It uses the boundaries in `bounds`. If there are too
+ * many, it merges adjacent chunks. If there are fewer than `wanted` chunks, it also splits large chunks at samples.
  * @param bounds the boundaries between the source's chunks; ascending and distinct
  * @param samples shard key values of random documents; ascending
  */
@@ -41,7 +40,10 @@ export function chooseChunks(
   }))
 }
 
-/** All chunks of a collection together have this weight in addition to their samples, so that empty chunks have some. */
+/**
+ * The chunks of a collection share this weight in addition to the weight of their samples, so that the weight of an
+ * empty chunk is not 0.
+ */
 const emptyWeight = 1
 
 /** Finds the position of each boundary among the samples. */
@@ -53,7 +55,10 @@ function positioned(bounds: readonly KeyValues[], samples: readonly KeyValues[])
   })
 }
 
-/** Adds samples that divide the collection evenly, where no boundary is within half a chunk of them. */
+/**
+ * Adds samples that divide the collection into `wanted` equal parts. Omits a sample that is less than half a part away
+ * from a known boundary.
+ */
 function withSamples(known: Candidate[], samples: readonly KeyValues[], wanted: number): Candidate[] {
   const step = samples.length / wanted
   const candidates: Candidate[] = []
@@ -76,7 +81,7 @@ function withSamples(known: Candidate[], samples: readonly KeyValues[], wanted: 
   return [...candidates, ...known.slice(next)]
 }
 
-/** The candidates that are nearest to `max` equal parts of the collection. All of them if there are no more. */
+/** Returns the candidates that are nearest to `max` equal parts of the collection, or all if there are fewer. */
 function thinned(candidates: Candidate[], samples: number, max: number): Candidate[] {
   if (candidates.length < max) return candidates
   const step = (samples + emptyWeight) / max
@@ -91,8 +96,8 @@ function thinned(candidates: Candidate[], samples: number, max: number): Candida
   return [...chosen]
 }
 
-/** Splits chunks further, so that each of these values begins a chunk. The parts of a chunk share its weight equally. */
-export function splitAlso(chunks: readonly PlannedChunk[], values: readonly KeyValues[]): PlannedChunk[] {
+/** Splits chunks so that each of these values begins a chunk. The parts of a chunk share its weight equally. */
+export function splitAtValues(chunks: readonly PlannedChunk[], values: readonly KeyValues[]): PlannedChunk[] {
   return chunks.flatMap((chunk, at) => {
     const next = chunks[at + 1]?.from
     const inside = values.filter(
@@ -120,21 +125,22 @@ export function assignShards(
     const isSame = (chunk: PlannedChunk): boolean => allowed(chunk).join('\0') === shards.join('\0')
     let to = from + 1
     while (to < chunks.length && isSame(chunks[to] as PlannedChunk)) to++
+    // Adjacent chunks that the same shards may hold.
     const run = chunks.slice(from, to)
-    let left = run.reduce((sum, { weight }) => sum + weight, 0)
+    let remaining = run.reduce((sum, { weight }) => sum + weight, 0)
     shards.sort((one, other) => loadOf(one) - loadOf(other))
-    // A chunk that is larger than a shard's share must go to some shard too, so each shard takes at least one chunk.
+    // Each shard takes at least one chunk, even if the chunk is larger than the shard's share.
     let taken = 0
     for (const { weight } of run) {
-      // The rest of the run is divided among the first of these shards and those after it, up to equal loads.
-      const target = (left + shards.reduce((sum, shard) => sum + loadOf(shard), 0)) / shards.length
+      // The load of each remaining shard if the rest of the run made their loads equal.
+      const target = (remaining + shards.reduce((sum, shard) => sum + loadOf(shard), 0)) / shards.length
       if (taken > 0 && shards.length > 1 && loadOf(shards[0] as string) + weight / 2 > target) {
         shards.shift()
         taken = 0
       }
       const shard = shards[0] as string
       loads.set(shard, loadOf(shard) + weight)
-      left -= weight
+      remaining -= weight
       taken++
       assigned.push(shard)
     }

@@ -4,7 +4,7 @@ export interface CollectionRow {
   namespace: string
   copy: {
     ended: boolean
-    /** The copy compares the collection with what existed on the destination, and writes only what differs. */
+    /** The copy compares the collection with the existing one on the destination, and writes only what differs. */
     converging: boolean
     estimatedTotalBytes: number
     estimatedCopiedBytes: number
@@ -16,7 +16,7 @@ export interface CollectionRow {
   verification: {
     phase: 'not started' | 'initial hashing' | 'stream hashing'
     hashedDocumentCount: number
-    /** Ranges of `_id`. The copy and the verifier use the same split. */
+    /** Numbers of `_id` ranges. The verifier compares the ranges into which the copy has split the collection. */
     hashedRanges: number
     totalRanges: number
   } | null
@@ -42,10 +42,10 @@ export interface IndexCounts {
   total: number
   built: number
   /**
-   * Number of indexes of which something is deferred until the commit: their `unique`, TTL or `hidden` option, or the
-   * index itself if another index differs only in these options.
+   * Number of indexes that are deferred until the commit: their `unique`, TTL or `hidden` option is deferred, or the
+   * whole index is, because it differs from another index only in these options.
    */
   heldBack: number
-  /** Number of indexes that the destination has refused so far, or that are built after the copy. */
+  /** Number of indexes that do not exist: the destination has refused them so far, or they are built after the copy. */
   missing: number
 }

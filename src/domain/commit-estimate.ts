@@ -3,11 +3,11 @@ import type { CommitEstimate, CommitWait } from './commit-request.ts'
 
 /** The input of an estimate. Each figure counts the work that is still to be done. */
 export interface CommitFigures {
-  /** Lag of change event application in seconds; null once every event is applied. */
+  /** Lag of change event application in seconds; null if it is unknown or every event of the commit is applied. */
   lagSeconds: number | null
   /** How many seconds of source changes are applied per second, measured recently; null before it is known. */
   appliedPerSecond: number | null
-  /** Documents that are still to be compared, and how many are compared per second. */
+  /** Documents that must still be compared, and how many are compared per second; null if no verifier runs here. */
   verification: { open: number; perSecond: number } | null
   /** Collections and views whose definitions the commit compares once more. */
   collections: number
@@ -17,11 +17,11 @@ export interface CommitFigures {
   indexEntries: number
   /** Documents of capped collections, whose order the commit compares. */
   cappedDocuments: number
-  /** Milliseconds of a round trip to the source or to the destination; the slower of the two. */
+  /** Milliseconds of a round trip to the slower of the two clusters. */
   roundTripMS: number
 }
 
-/** Seconds that every commit takes besides its waits: it stores about twelve steps. Measured on an idle machine. */
+/** Seconds for storing the steps of a commit, about twelve, in addition to its waits. Measured on an idle machine. */
 const fixedSeconds = 0.6
 /** Number of sequential round trips in a commit, derived from a measurement with round trips of 50 ms. */
 const roundTrips = 50
@@ -31,10 +31,10 @@ const uniqueIndexesPerSecond = 150
 /** A build scans the collection once, and sorts the entries of all of its indexes. */
 const indexEntriesPerSecond = 200_000
 const cappedDocumentsPerSecond = 60_000
-/** The rate that is assumed before one is measured: that of a slow machine. */
+/** The rate of a slow machine, which is assumed before one is measured. */
 const assumedAppliedPerSecond = 1
-/** Waits shorter than this (in seconds) are not listed. */
-const namedSeconds = 0.1
+/** A wait shorter than this many seconds is not listed. */
+const listedSecondsMin = 0.1
 
 /** Seconds from `commit` (or from now, if a commit is in progress) to `canWrite`, and what they are spent on. */
 export function estimateCommit(figures: CommitFigures): CommitEstimate {
@@ -54,7 +54,7 @@ export function estimateCommit(figures: CommitFigures): CommitEstimate {
   ]
   const total = waits.reduce((sum, [, seconds]) => sum + seconds, fixedSeconds)
   const waitingFor: CommitWait[] = waits
-    .filter(([, seconds]) => seconds >= namedSeconds)
+    .filter(([, seconds]) => seconds >= listedSecondsMin)
     .map(([what, seconds]) => ({ what, estimatedSeconds: tenths(seconds) }))
   return { estimatedSeconds: tenths(total), waitingFor }
 }

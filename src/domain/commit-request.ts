@@ -12,7 +12,7 @@ export interface CommitRequest {
   maxSeconds: number | null
 }
 
-/** Above this lag a commit is refused and `canCommit` is false, as in mongosync since 1.21. */
+/** With a larger lag, a commit is refused and `canCommit` is false, as in later releases of mongosync. */
 export const commitLagMaxSeconds = 30
 
 export const plainCommit: CommitRequest = { dryRun: false, maxSeconds: null }
@@ -23,7 +23,10 @@ export interface Rehearsal {
   at: string
   /** The steps in order, with the seconds that each took. */
   steps: { step: string; seconds: number }[]
-  /** Seconds during which applications could not write: from blocking the source to the end of the last check. */
+  /**
+   * Seconds during which applications must not write: from the step that takes the commit timestamp to the end of the
+   * last check.
+   */
   outageSeconds: number
   /**
    * `equal`, `not verified` (verification is disabled), or the name of the failure that would have ended a real
@@ -44,7 +47,7 @@ export interface CommitEstimate {
   waitingFor: CommitWait[]
 }
 
-/** Source writes that were found after writes were enabled on the destination. They are missing on the destination. */
+/** Writes on the source that were found only after writes were enabled on the destination, which does not have them. */
 export interface LateWrites {
   total: number
   /** The first of these writes: operation, namespace and `_id`. */

@@ -35,7 +35,7 @@ export function compareValues(one: TypedValue, other: TypedValue): number {
   }
 }
 
-/** Compares two lists of values of the same fields. The first field that differs decides. */
+/** Compares two lists of values of the same fields, field by field. */
 export function compareKeys(one: readonly TypedValue[], other: readonly TypedValue[]): number {
   for (const [at, value] of one.entries()) {
     const compared = compareValues(value, other[at] as TypedValue)

@@ -4,11 +4,11 @@ import { deferredOptionsOf, type IndexSpecification, indexName, sameButForName }
 /** Counts how many indexes of a collection exist on the destination and how many are deferred until the commit. */
 
 export interface BuildState {
-  /** The collection exists on the destination, and tandem builds its indexes. */
+  /** True if the collection exists on the destination and tandem builds its indexes. */
   buildsIndexes: boolean
-  /** Names of the indexes that the destination has refused, or that are built later. */
+  /** Names of the indexes that the destination has refused, or that are built after the copy. */
   refused: readonly string[]
-  /** The commit has applied the deferred options. */
+  /** True if the commit has applied the deferred options. */
   restored: boolean
 }
 

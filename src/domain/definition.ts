@@ -14,11 +14,11 @@ import {
 } from './raw-bson.ts'
 
 /**
- * The definition of a collection on the source (`wanted`). Until the commit, the destination has a less strict
- * version of it, because some options are deferred: unique indexes are built non-unique, TTL indexes expire nothing,
- * hidden indexes are visible, and capped collections have no practical limit. tandem applies documents in an order of
- * its own, and a constraint that holds in the source's order could reject them. Option values and index keys keep their
- * bytes.
+ * The definition of a collection on the source (`CatalogEntry.wanted`). Until the commit, the destination has a less
+ * strict version of it, because some options are deferred: unique indexes are built non-unique, TTL indexes expire
+ * nothing, hidden indexes are visible, and capped collections have no practical limit. tandem writes documents in
+ * another order than the source did, so a constraint could reject documents that satisfy it on the source. Option
+ * values and index keys keep their bytes.
  */
 export interface CollectionDefinition {
   options: RawFields
@@ -31,9 +31,9 @@ export type IndexSpecification = RawFields
 /** The largest expireAfterSeconds that the server accepts: nothing expires for 68 years. */
 export const neverExpires = 2_147_483_647
 /** 1 PB, the largest size that the server accepts for a capped collection. */
-export const widestCappedBytes = 1_125_899_906_842_624n
+export const largestCappedBytes = 1_125_899_906_842_624n
 
-/** Index options that `collMod` can set later, so tandem defers them until the commit. */
+/** Index options that tandem defers until the commit. `collMod` can set them on an existing index. */
 const deferredIndexOptions = new Set(['unique', 'prepareUnique', 'hidden', 'expireAfterSeconds'])
 /** Fields of a specification that carry no information: the server ignores or derives them. */
 const ignoredFields = new Set(['ns', 'background'])
@@ -42,7 +42,9 @@ export function indexName(specification: IndexSpecification): string {
   return stringOf(fieldNamed(specification, 'name')) ?? ''
 }
 
-/** The indexes that tandem copies. It skips the `_id` index and the clustered index, which every new collection has. */
+/**
+ * Returns the indexes that tandem builds: all except the `_id` index and the clustered index, which the server creates.
+ */
 export function secondaryIndexes(all: IndexSpecification[]): IndexSpecification[] {
   return all.filter((one) => !isTruthy(fieldNamed(one, 'clustered')) && indexName(one) !== '_id_')
 }
@@ -52,8 +54,8 @@ export function isCapped(options: RawFields): boolean {
 }
 
 /**
- * True if a capped collection limits its number of documents. Without a limit, `max` is missing, 0 or negative, or
- * (after `collMod cappedMax`) the largest possible value.
+ * True if `max` limits the number of documents of a capped collection. It sets no limit if it is missing, 0 or
+ * negative, or (after `collMod cappedMax`) the largest possible value.
  */
 export function hasMaximum(max: TypedValue | undefined): boolean {
   const number = numberOf(max)
@@ -69,29 +71,29 @@ export function isCollated(options: RawFields): boolean {
 }
 
 /**
- * After how many seconds a clustered collection deletes its documents, by their `_id`; undefined if it keeps them. All
- * other collections expire documents by an index.
+ * Returns `expireAfterSeconds` of a clustered collection, which expires documents by their `_id`; undefined if it
+ * expires none. All other collections expire documents by a TTL index.
  */
 export function collectionExpiry(options: RawFields): TypedValue | undefined {
   return fieldNamed(options, 'clusteredIndex') && fieldNamed(options, 'expireAfterSeconds')
 }
 
-/** The fields of the `create` command for a collection on the destination before the commit. */
+/** Returns the options with which tandem creates the collection on the destination before the commit. */
 export function optionsWhileDeferred(options: RawFields): RawFields {
   const relaxed: RawFields = []
   for (const { name, value } of options) {
     if (ignoredOptions.has(name)) continue
     if (name === 'max' && isCapped(options)) continue
     if (name === 'expireAfterSeconds') continue
-    relaxed.push({ name, value: name === 'size' && isCapped(options) ? typedInt64(widestCappedBytes) : value })
+    relaxed.push({ name, value: name === 'size' && isCapped(options) ? typedInt64(largestCappedBytes) : value })
   }
   return relaxed
 }
 
 /**
- * The index specification to build on the destination before the commit. In a collection with a collation, tandem adds
- * the simple collation to an index for which listIndexes shows no collation. Otherwise the index would inherit the
- * collation of the collection.
+ * Returns the specification with which tandem builds the index on the destination before the commit. In a collection
+ * with a collation, it adds the simple collation to an index for which listIndexes shows no collation. Otherwise the
+ * index would inherit the collation of the collection.
  */
 export function indexWhileDeferred(specification: IndexSpecification, collection: RawFields): IndexSpecification {
   const relaxed: IndexSpecification = []
@@ -107,13 +109,14 @@ export function indexWhileDeferred(specification: IndexSpecification, collection
 
 const simpleCollation: TypedValue = typedDocument(buildDocument([{ name: 'locale', value: typedString('simple') }]))
 
-/** True if the two indexes differ only in the deferred options, which `collMod` sets at the commit. */
+/** True if the two indexes are equal or differ only in the deferred options, which `collMod` sets at the commit. */
 export function differOnlyInDeferredOptions(one: IndexSpecification, other: IndexSpecification): boolean {
   return Buffer.compare(immutablePart(one), immutablePart(other)) === 0
 }
 
 /**
- * True if the existing index can become the wanted one: `collMod` can add an expiry to an index but cannot remove it.
+ * True if `collMod` can turn the existing index into the wanted one. It can add an expiry to an index but cannot remove
+ * it.
  */
 export function canBecome(existing: IndexSpecification, wanted: IndexSpecification): boolean {
   if (deferredOptionsOf(existing).expireAfterSeconds && !deferredOptionsOf(wanted).expireAfterSeconds) return false
@@ -121,9 +124,9 @@ export function canBecome(existing: IndexSpecification, wanted: IndexSpecificati
 }
 
 /**
- * True if the existing index has no expiry and the wanted one has. `collMod` can add an expiry to a plain index (5.1
- * and later, https://www.mongodb.com/docs/manual/reference/command/collMod/#convert-a-non-ttl-index-to-a-ttl-index).
- * Until the commit the plain index is right, because nothing may expire.
+ * True if the existing index has no expiry and the wanted one has. Until the commit an index without expiry suffices,
+ * because nothing may expire. `collMod` can then add the expiry (5.1 and later,
+ * https://www.mongodb.com/docs/manual/reference/command/collMod/#convert-a-non-ttl-index-to-a-ttl-index).
  */
 export function lacksExpiry(existing: IndexSpecification, wanted: IndexSpecification): boolean {
   return (
@@ -132,7 +135,7 @@ export function lacksExpiry(existing: IndexSpecification, wanted: IndexSpecifica
   )
 }
 
-/** True for indexes that the server treats as identical while their deferred options are left out. */
+/** True if the server treats the two indexes as the same index while their deferred options are left out. */
 export function sameButForName(one: IndexSpecification, other: IndexSpecification): boolean {
   const nameless = (index: IndexSpecification): RawFields => index.filter((field) => field.name !== 'name')
   return differOnlyInDeferredOptions(nameless(one), nameless(other))
@@ -171,8 +174,8 @@ export function sameNumber(one: TypedValue | undefined, other: TypedValue | unde
 }
 
 /**
- * Options that tandem changes on the destination at once by `collMod`, with their defaults. Capped sizes wait for the
- * commit.
+ * Options that tandem changes on the destination by `collMod` as soon as the source changes them, with their defaults.
+ * The size of a capped collection is changed only at the commit.
  */
 const changeableOptions: Record<string, TypedValue> = {
   validator: typedDocument(buildDocument([])),
@@ -183,9 +186,7 @@ const changeableOptions: Record<string, TypedValue> = {
   ),
 }
 
-/**
- * The `collMod` fields that turn options `from` into options `to`; empty if nothing differs that collMod can change.
- */
+/** Returns the `collMod` fields that change the options `from` to `to`; empty if collMod can change no difference. */
 export function collModOptions(from: RawFields, to: RawFields): RawFields {
   const changes: RawFields = []
   for (const [name, unset] of Object.entries(changeableOptions)) {
@@ -197,9 +198,9 @@ export function collModOptions(from: RawFields, to: RawFields): RawFields {
 }
 
 /**
- * Options that record the history of a collection, or belong to the replica set that holds it, and do not affect its
- * behavior. A server of 8.1 or later gives `recordIdsReplicated` to the collections that it creates if its own feature flag
- * is on, and other servers refuse to create a collection with it (`create.idl` in the server's source).
+ * Options that do not affect the behavior of a collection. They record its history or belong to the replica set that
+ * holds it. A server of 8.1 or later sets `recordIdsReplicated` on new collections if a feature flag is on, and other
+ * servers refuse to create a collection with this option (`create.idl` in the server's source).
  */
 export const ignoredOptions: ReadonlySet<string> = new Set(['uuid', 'temp', 'autoIndexId', 'recordIdsReplicated'])
 
@@ -213,8 +214,8 @@ export function changesByCollMod(existing: RawFields, wanted: RawFields): boolea
 }
 
 /**
- * True if an option has the same meaning on both sides: a default that `collMod` made explicit equals a missing
- * option.
+ * True if an option has the same meaning in both definitions: a default that `collMod` has set explicitly equals a
+ * missing option.
  */
 export function sameOption(name: string, one: TypedValue | undefined, other: TypedValue | undefined): boolean {
   const unset = changeableOptions[name] ?? nothing
@@ -239,7 +240,7 @@ function typedString(value: string): TypedValue {
 }
 
 /**
- * Whether both lists have the same indexes in the same order. The order of a specification's fields does not matter,
+ * True if both lists have the same indexes in the same order. The order of a specification's fields does not matter,
  * because `$listCatalog` and listIndexes return them in different orders.
  */
 export function sameIndexes(one: IndexSpecification[], other: IndexSpecification[]): boolean {

@@ -10,11 +10,11 @@ export function swapConfiguration(configuration: StartConfiguration): StartConfi
 }
 
 /**
- * Swaps the two collections of an entry. `wanted` remains the definition that the former source had at its commit,
- * which the new destination has too. The next read of the new source finds what has changed since.
+ * Swaps the source's and the destination's collection of an entry. `wanted` remains the definition of the former source
+ * at the commit, which both clusters have then. The next read of the new source finds later changes.
  */
 export function swapEntry(entry: CatalogEntry): CatalogEntry {
-  assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} was committed without a counterpart`)
+  assert(entry.destinationUUID, `${namespace(entry.database, entry.name)} is committed but has no destination UUID`)
   return {
     ...entry,
     uuid: entry.destinationUUID,

@@ -1,4 +1,4 @@
-/** Upper bounds of the buckets, ms. */
+/** Upper bounds of the histogram's buckets in milliseconds. */
 export const boundsMS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000] as const
 
 /** Statistics of the durations that were added in one interval. The field names are those of mongosync's log. */
@@ -8,9 +8,9 @@ export interface RecentDurations {
   numOperations: number
 }
 
-/** The distribution of the durations of one operation. */
+/** A histogram of the durations of one operation. */
 export class Durations {
-  /** Durations in each bucket. The last bucket has no upper bound. */
+  /** The number of durations in each bucket. The last bucket has no upper bound. */
   readonly #counts: number[] = Array.from({ length: boundsMS.length + 1 }, () => 0)
   count = 0
   sumMS = 0
@@ -35,7 +35,7 @@ export class Durations {
     })
   }
 
-  /** The durations since the last call; null if there was none. */
+  /** Returns the statistics of the durations since the last call; null if there were none. */
   takeRecent(): RecentDurations | null {
     const { count, sumMS, maxMS } = this.#recent
     this.#recent = { count: 0, sumMS: 0, maxMS: 0 }

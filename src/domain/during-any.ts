@@ -16,7 +16,7 @@ export async function duringAny<T>(
     return await work(first.signal)
   } finally {
     for (const signal of signals) signal.removeEventListener('abort', abort)
-    // Ends timers that `work` has left behind.
+    // Ends timers that `work` has not cleared.
     abort()
   }
 }

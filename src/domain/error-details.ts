@@ -5,8 +5,8 @@ import { codeNameOf } from './server-code.ts'
 import { redactUris } from './uri-rules.ts'
 
 /**
- * What an answer says about an error beside its name and description. It is derived when a request is answered and is
- * not stored, so after a restart only `lost` and `docs` remain of the details of a failure.
+ * The fields that an answer adds to the name and the description of an error. They are derived when a request is
+ * answered and are not stored, so after a restart a failure has only `lost` and `docs`.
  */
 export interface ErrorDetails {
   /** cluster0 or cluster1. */
@@ -15,15 +15,16 @@ export interface ErrorDetails {
   codeName?: string
   /** The last error of the driver or the server, without document values. */
   lastError?: string
+  /** Absent if tandem does not know whether the error has lost anything. */
   lost?: 'nothing'
-  /** File of the package, and its heading. */
+  /** The entry about this error: a path in the package, with the anchor of the heading. */
   docs: string
 }
 
-/** Causes of causes that are read; there are rarely more than two. */
+/** The maximum number of errors that are read from a chain of causes. A chain rarely has more than two. */
 const causesMax = 5
 
-/** @param error the error that was refused or failed with; undefined if it is not known */
+/** @param error the error that refused a command or ended the sync; undefined if it is not known */
 export function errorDetails(name: string, error?: unknown): ErrorDetails {
   const chain = chainOf(error)
   const cluster = chain.map((one) => circumstancesOf(one).cluster).find((known) => known !== undefined)
@@ -33,13 +34,13 @@ export function errorDetails(name: string, error?: unknown): ErrorDetails {
     ...(cluster !== undefined && { cluster }),
     ...(codeName !== undefined && { codeName }),
     ...(origin !== undefined && { lastError: redactUris(errorText(origin)) }),
-    // After an error that tandem does not know, it cannot say what is lost.
+    // Of an unexpected error, tandem does not know what it has lost.
     ...(name !== 'InternalError' && { lost: 'nothing' as const }),
     docs: docsOf(name),
   }
 }
 
-/** The entry of an error name. */
+/** Returns the location of the troubleshooting entry for an error name. */
 export function docsOf(name: string): string {
   return `docs/troubleshooting.md#${name.toLowerCase()}`
 }
@@ -53,7 +54,7 @@ function chainOf(error: unknown): unknown[] {
   return chain
 }
 
-/** tandem's own errors, whose text is the description of the answer. */
+/** True for tandem's own errors. Their text is the description in the answer. */
 function isOwn(error: unknown): boolean {
   return error instanceof RefusedError || error instanceof FatalError || error instanceof StoppedError
 }

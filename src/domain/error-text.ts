@@ -7,8 +7,8 @@ import { serverCode } from './server-code.ts'
  */
 
 /**
- * Errors of these commands may quote a document value without delimiters. Only the general description before the first
- * colon is shown.
+ * Commands whose errors may quote a document value without delimiters. Of such an error, only the general description
+ * before the first colon is shown.
  */
 const commandsWithDocuments = new Set(['insert', 'update', 'findAndModify', 'createIndexes'])
 
@@ -23,7 +23,7 @@ export function errorText(error: unknown): string {
   return `${where}${reasonOf(error)}`
 }
 
-/** The name of the cluster that does not answer, and the driver's last error. */
+/** Says which cluster does not answer, with the driver's last error. */
 export function unreachableText(error: unknown): string {
   const { cluster } = circumstancesOf(error)
   return `${cluster ?? 'a cluster'} does not answer (${reasonOf(error)})`
@@ -54,14 +54,14 @@ function reasonOf(error: unknown): string {
 function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   const { command } = circumstancesOf(error)
-  const isServers = typeof (error as { code?: unknown }).code === 'number'
-  if (isServers && command !== undefined && commandsWithDocuments.has(command)) {
+  const isReply = typeof (error as { code?: unknown }).code === 'number'
+  if (isReply && command !== undefined && commandsWithDocuments.has(command)) {
     return withoutValues(error.message.split(':', 1)[0] as string)
   }
   return withoutValues(error.message)
 }
 
-/** The text without the content of braces and double quotes, in which servers quote documents, keys and values. */
+/** Removes the content of braces and double quotes, in which servers quote documents, keys and values. */
 export function withoutValues(text: string): string {
   let shown = ''
   let depth = 0

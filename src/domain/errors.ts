@@ -2,8 +2,8 @@ import { circumstancesOf } from './circumstances.ts'
 import { errorText } from './error-text.ts'
 
 /**
- * Errors, grouped by the reaction that they need. Every error that an operator can meet has a stable name (the
- * `error` field of the HTTP API and of `progress.failure`) and a description that names the field or object and the
+ * Errors, grouped by the reaction that they need. Every error that an operator can see has a stable name (the `error`
+ * field of the HTTP API and of `progress.failure`), and a description that names the field or object concerned and the
  * remedy.
  */
 
@@ -43,7 +43,7 @@ export type RefusalName = keyof typeof refusalStatus
 
 export const refusalNames = Object.keys(refusalStatus) as RefusalName[]
 
-/** A command is refused. Nothing was changed. The same command can be sent again after the cause is fixed. */
+/** A command is refused and has changed nothing. It can be sent again after the cause is fixed. */
 export class RefusedError extends Error {
   readonly refusal: RefusalName
   constructor(refusal: RefusalName, description: string, options?: ErrorOptions) {
@@ -112,11 +112,11 @@ export class StoppedError extends Error {
 }
 
 /**
- * The change stream has no events for some documents of these collections, so they must be converged. Nothing was
- * changed.
+ * The change stream has no events for some documents of these collections, so they must be converged. The operation
+ * that found this has changed nothing.
  */
 export class UnfollowedError extends Error {
-  /** By UUID on the source, each with its namespace there. */
+  /** The namespace of each collection on the source, by UUID there. */
   readonly collections: ReadonlyMap<string, string>
   constructor(collections: ReadonlyMap<string, string>) {
     super(`the change stream does not report all documents of ${[...collections.values()].join(', ')}`)

@@ -1,7 +1,7 @@
 import type { NamespaceFilters } from './namespace-filter.ts'
 import type { StartConfiguration } from './start-request.ts'
 
-/** The body of `POST /api/v1/filter` after validation. The filter replaces the current one as a whole. */
+/** The body of `POST /api/v1/filter` after validation. It replaces both current filters. */
 export interface FilterRequest extends NamespaceFilters {
   /** True: collections that the filter newly excludes are dropped on the destination. False: they stay there. */
   dropExcluded: boolean
@@ -16,8 +16,8 @@ export interface FilterChange {
 }
 
 /**
- * The filters of a sync.
- * @param changed the filters that replaced those of the start; null when they were never changed
+ * Returns the filters in force.
+ * @param changed the filters that replaced those of the start request; null if they were never replaced
  */
 export function currentFilters(
   { includeNamespaces, excludeNamespaces }: StartConfiguration,
@@ -26,7 +26,7 @@ export function currentFilters(
   return changed ?? { includeNamespaces, excludeNamespaces }
 }
 
-/** Compares the text of the filters, not the namespaces that they select. */
+/** True if the filters have the same text. Different texts may select the same namespaces. */
 export function sameFilters(one: NamespaceFilters, other: NamespaceFilters): boolean {
   const text = ({ includeNamespaces, excludeNamespaces }: NamespaceFilters): string =>
     JSON.stringify([includeNamespaces, excludeNamespaces])

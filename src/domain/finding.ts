@@ -2,11 +2,13 @@ import type { RefusalName } from './errors.ts'
 
 /** Names of findings that do not refuse a start. */
 export const adviceNames = [
+  'BalancerSettingsNotCopied',
   'DefinitionsFrozen',
   'KnownServerFault',
   'UntestedRelease',
   'InconsistentIndex',
   'ShardDraining',
+  'ShardNotReadable',
   'ZonesNotCopied',
   'DuplicateDocumentId',
   'DuplicateIdsNotChecked',

@@ -1,6 +1,6 @@
 import { findSpan, type TypedValue } from './raw-bson.ts'
 
-/** `_id` as a typed value, for commands that use it under another name. */
+/** Converts an `_id` element to a typed value, which has no name. */
 export function idOf(idElement: Buffer): TypedValue {
   const typed = Buffer.allocUnsafe(idElement.length - 4)
   typed[0] = idElement[0] as number
@@ -8,7 +8,7 @@ export function idOf(idElement: Buffer): TypedValue {
   return typed
 }
 
-/** The `_id` element of a whole document. */
+/** Returns the `_id` element of a document. */
 export function idElementOf(document: Buffer): Buffer {
   const span = findSpan(document, '_id')
   if (!span) throw new RangeError('the document has no _id')

@@ -1,8 +1,8 @@
 import { bsonType, decimalParts, scopeStart, spans } from './raw-bson.ts'
 
 /**
- * A text that is equal for two `_id`s exactly if the server (with simple collation) treats them as equal: numbers by
- * value in any type and at any depth, everything else by type and bytes.
+ * Returns a text that is equal for two `_id`s exactly if the server (with simple collation) treats them as equal. The
+ * server compares numbers by value, across types and at any depth, and everything else by type and bytes.
  */
 export function idValueKey(bytes: Buffer, type: number, start: number, end: number): string {
   switch (type) {
@@ -30,12 +30,14 @@ export function idValueKey(bytes: Buffer, type: number, start: number, end: numb
       return `${key}}`
     }
     default:
-      return `${type === 0x0e ? bsonType.string : type}:${bytes.latin1Slice(start, end)}`
+      return `${type === symbolType ? bsonType.string : type}:${bytes.latin1Slice(start, end)}`
   }
 }
 
-/** True for types in which two different encodings can be the same value. */
-export function hasSpellings(type: number): boolean {
+const symbolType = 0x0e
+
+/** True if a value of this type may equal a value with other bytes or another type. */
+export function hasSeveralEncodings(type: number): boolean {
   return (
     type === bsonType.int32 ||
     type === bsonType.int64 ||
@@ -43,8 +45,9 @@ export function hasSpellings(type: number): boolean {
     type === bsonType.decimal128 ||
     type === bsonType.document ||
     type === bsonType.codeWithScope ||
-    type === 0x02 ||
-    type === 0x0e
+    // A symbol equals a string with the same text.
+    type === bsonType.string ||
+    type === symbolType
   )
 }
 
@@ -70,7 +73,7 @@ function exactDecimal(bytes: Buffer, start: number): string {
   return scientific(negative ? -coefficient : coefficient, exponent)
 }
 
-/** coefficient × 10^exponent in one normal form: integers in full, fractions as coefficient and exponent. */
+/** Formats coefficient × 10^exponent in one normal form: integers in full, fractions as coefficient and exponent. */
 function scientific(coefficient: bigint, exponent: number): string {
   if (coefficient === 0n) return '0'
   let digits = coefficient

@@ -1,6 +1,6 @@
 /**
- * Runs all items, `width` at a time. After a failure it starts no further item, waits for the items in progress and
- * throws.
+ * Calls `run` for each item, for at most `width` items at a time. After a failure, it starts no further item, waits for
+ * the items in progress and throws.
  */
 export async function inParallel<T>(width: number, items: T[], run: (item: T) => Promise<void>): Promise<void> {
   const queue = [...items]
@@ -17,7 +17,7 @@ export async function inParallel<T>(width: number, items: T[], run: (item: T) =>
   if (failed) throw failed.reason
 }
 
-/** Resolves when both promises have. If one fails, rejects with the first failure once both have ended. */
+/** Resolves when both promises have resolved. If one fails, rejects when both have ended. */
 export async function both<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
   const failed = (await Promise.allSettled([first, second])).find(({ status }) => status === 'rejected')
   if (failed) throw (failed as PromiseRejectedResult).reason

@@ -15,16 +15,16 @@ export interface IndexBuild {
 type BuiltEntry = Pick<CatalogEntry, 'uuid' | 'destinationUUID' | 'refusedIndexes' | 'awaitsIndexes' | 'wanted'>
 
 /**
- * A cache for the time before the commit: the number of built indexes by list of wanted indexes. The number is valid
- * only for the given names of refused indexes. Progress is read each second, and a catalog may be large.
+ * Caches the number of built indexes for each list of wanted indexes, because progress is read each second and a
+ * catalog may be large. A number is valid only until the commit, and only for these names of refused indexes.
  */
 const knownCounts = new WeakMap<readonly IndexSpecification[], { refused: string; built: number }>()
 
 /**
- * The catalog holds an index once its build has ended, so the catalog that a restart loads gives the same counts.
- * Returns null when there is no index to build.
- * @param underWay builds in progress, by the UUID of the collection on the source. The catalog does not show them yet
- * @param restored the commit has restored the deferred options
+ * Counts the built indexes of all collections; null if there is no index to build. The catalog shows an index as built
+ * when its build has ended, so the counts are the same after a restart.
+ * @param underWay builds in progress, which the catalog does not show yet, by the UUID of the collection on the source
+ * @param restored true if the commit has restored the deferred options
  */
 export function indexBuildingOf(
   entries: readonly BuiltEntry[],
@@ -54,8 +54,8 @@ function builtOf(entry: BuiltEntry, restored: boolean): number {
   const known = knownCounts.get(indexes)
   const names = refused.join()
   if (known?.refused === names) return known.built
-  const isCountable = refused.length === 0 && haveDistinctKeys(indexes)
-  const built = isCountable ? indexes.length : countIndexes(indexes, { buildsIndexes: true, refused, restored }).built
+  const areAllBuilt = refused.length === 0 && haveDistinctKeys(indexes)
+  const built = areAllBuilt ? indexes.length : countIndexes(indexes, { buildsIndexes: true, refused, restored }).built
   knownCounts.set(indexes, { refused: names, built })
   return built
 }

@@ -14,30 +14,35 @@ import type { StartConfiguration } from './start-request.ts'
 export interface RepairReport {
   /** Number of documents that were reconciled. */
   repairedDocuments: number
-  /** Number of collections for which the commit was aborted, and which are converged. */
+  /**
+   * Number of collections that are converged because repair could not make them equal. The commit was aborted for them.
+   */
   convergingCollections: number
 }
 
 /**
- * The interface between the API and a sync instance. Commands resolve once they are accepted and durable. They reject
- * with RefusedError if nothing was changed. `progress` never uses the network.
+ * The interface between the API and a sync instance. A command resolves when it is accepted and stored durably. If it
+ * is refused, it rejects with RefusedError and has changed nothing. `progress` never uses the network.
  */
 export interface Instance {
   progress(): Progress
   /** All instances of the sync that this instance knows, including itself. */
   instances(): Promise<InstancesReport>
-  /** The collections of the sync, copied by any instance. Those with the most work left come first. */
+  /**
+   * The collections of the whole sync, with the work of all instances: first those with mismatches, then those with the
+   * most work left.
+   */
   collections(page: CollectionsPage): Promise<CollectionsReport>
   /** The limits on bulk work that apply now. */
   limits(): LimitsReport
-  /** Changes the given limits; allowed in any state. They survive restarts. Resolves with the limits in force. */
+  /** Changes the given limits in any state. Limits survive restarts. Resolves with the limits in force. */
   limit(limits: Partial<Limits>): Promise<LimitsReport>
   start(configuration: StartConfiguration): Promise<void>
-  /** Everything that would refuse this start, and further findings about it. */
+  /** Finds everything that would refuse this start, and reports warnings about it. */
   check(configuration: StartConfiguration, options: CheckOptions): Promise<Finding[]>
   pause(): Promise<void>
   resume(): Promise<void>
-  /** Refused unless `canCommit`. The refusal names what is missing. */
+  /** Refused unless `canCommit` is true. The refusal says why it is false. */
   commit(request: CommitRequest): Promise<void>
   /** Aborts a commit in progress, on all instances. Refused once the commit is decided. */
   abort(): Promise<void>
@@ -48,9 +53,12 @@ export interface Instance {
   audit(): Promise<AuditEntry[]>
   /** Records a command before it runs. Resolves when the record is stored, after one second at most; never rejects. */
   commandReceived(call: ReceivedCommand): Promise<void>
-  /** Records the outcome of a command. `admitted`: the API's guards let it pass. Never throws. */
+  /**
+   * Records the outcome of a command. Never throws.
+   * @param admitted false if the API refused the command because of its Host, Origin or token
+   */
   commandAnswered(call: CommandCall, admitted: boolean): void
-  /** The differences of the last verdict: the first thousand of `total`. */
+  /** The differences in the last verdict: the first thousand, and the total number. */
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
   /**
    * Makes the documents that the verdict names equal to those of the source. Where this is not possible, aborts the

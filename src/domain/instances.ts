@@ -7,10 +7,11 @@ export interface InstanceRow {
   mongosyncID: string
   /** True if the instance considers itself the coordinator. */
   coordinator: boolean
-  /** Lost: no heartbeat for longer than its lease. Other instances take its work over. */
+  /** `lost`: the instance has sent no heartbeat for longer than its lease lasts. Other instances take its work over. */
   status: 'alive' | 'lost'
+  /** Seconds since its last heartbeat. */
   lastSeenSeconds: number
-  /** The parts of the change stream that it applies. */
+  /** The partitions of the change stream that it applies. */
   partitions: number[]
   progress: Progress
 }
@@ -31,9 +32,9 @@ export interface InstancesReport {
 }
 
 /**
- * Combines the figures of the instances into those of the sync. Each instance reports the bytes that it copied
- * itself, so these add up. The coordinator counts what a lost instance copied, and the lost one reports 0. Every
- * report has the total of the whole sync, and the largest total of a live instance is the most recent.
+ * Combines the figures of the instances into those of the sync. Each instance reports the bytes that it copied itself,
+ * so these are summed. For a lost instance, the coordinator includes its bytes, and its own report has 0. Every report
+ * has the total of the whole sync, and the largest total of a live instance is the most recent.
  */
 export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progress'>[]): InstancesTotals {
   const copies = instances.map(({ progress }) => progress.collectionCopy)
@@ -61,8 +62,8 @@ export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progr
 const nearlyAll = 99.99
 
 /**
- * Rounded down, so that 100 means that everything is copied. Never above 100, although the figures are from slightly
- * different moments.
+ * Returns the copied percentage, rounded down, so that 100 means that everything is copied. It is never above 100, even
+ * if the two figures are from slightly different moments.
  */
 export function percentOf(copied: number, total: number): number {
   if (total <= 0) return 0

@@ -3,8 +3,8 @@ import type { ErrorDetails } from './error-details.ts'
 import type { PeerCommand } from './peer-command.ts'
 
 /**
- * The log messages of an instance and its sync, each with its fields and level. docs/logs.md lists them for
- * operators, whose alerts depend on the messages and the field names.
+ * The log messages of an instance and its sync, with the fields of each. docs/logs.md lists them for operators, whose
+ * alerts depend on the messages and the field names.
  */
 export interface JournalFields {
   listening: { bind: string; port: number; tls: boolean; token: boolean; version: string }
@@ -34,7 +34,7 @@ export interface JournalFields {
   /** `coordinatorID` is null after the coordinator gave up the role. */
   coordinator: { coordinatorID: string | null; term: number; isThisInstance: boolean }
   'instance evicted': { instance: string; epoch: number; seconds: number }
-  /** `from`: the evicted instances that owned them. */
+  /** `from`: the evicted instances that owned these partitions. */
   'partitions claimed': { partitions: number[]; from: string[] }
   'partitions given back': { partitions: number[] }
   'definitions followed': { databases: string[]; seconds: number }
@@ -49,6 +49,7 @@ export interface JournalFields {
   'options not restored': { namespace: string; error: string }
   'uneven distribution': { namespace: string; error: string }
   'zone not copied': { what: string; error: string }
+  'balancing not copied': { namespace: string; error: string }
   /**
    * `all`: true if all collections converge from a new start time; false if the requested collections converge, and the
    * stored positions stay.
@@ -80,9 +81,11 @@ export interface JournalFields {
   'log rotated': Record<never, never>
   'log lines lost': { lines: number }
   stopping: Record<never, never>
-  /** From here on: messages and fields of mongosync, for tools that read its log. docs/logs.md names their source. */
+  /**
+   * The messages and fields from here on are mongosync's, for tools that read its log. docs/logs.md names their source.
+   */
   'Version info': { version: string; os: string; arch: string }
-  /** Without secrets. */
+  /** The options of this instance, without secrets. */
   'Mongosync Options': Record<string, unknown>
   /** `body` is present for `start` only, and only after it was accepted as valid. */
   'Received request': { method: string; uri: string; body?: string }
@@ -132,6 +135,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'options not restored': 'warn',
   'uneven distribution': 'warn',
   'zone not copied': 'warn',
+  'balancing not copied': 'warn',
   'convergence planned': 'info',
   'collection copied': 'info',
   'indexes built': 'info',
@@ -171,10 +175,10 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'Completed writing N / M partitions to destination cluster': 'info',
 }
 
-/** Messages that are written at every verbosity: the record of commands must not depend on it. */
+/** Messages that are written at every verbosity, because the record of commands must not depend on the verbosity. */
 export const alwaysWritten: ReadonlySet<JournalMessage> = new Set(['audit'])
 
-/** The text of a message. mongosync's log has two figures in one of its messages. */
+/** Returns the text of a message. One of mongosync's messages contains two numbers. */
 export function textOf<Message extends JournalMessage>(message: Message, fields: JournalFields[Message]): string {
   if (!message.includes(' N / M ')) return message
   const { written, total } = fields as { written: number; total: number }

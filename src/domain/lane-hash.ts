@@ -1,9 +1,9 @@
 import { bsonType, decimalParts, scopeStart, spans } from './raw-bson.ts'
 
 /**
- * A hash of a document's `_id` that is equal for values that the server treats as equal. 1, NumberLong(1), 1.0 and
- * NumberDecimal("1") go to one lane, at any depth, so that a delete of one encoding and an insert of another keep
- * their order. Different values may collide; they then share a lane.
+ * Returns a hash of a document's `_id` that is equal for values that the server treats as equal. 1, NumberLong(1), 1.0
+ * and NumberDecimal("1") have the same hash, at any depth, and therefore go to the same lane. So a delete of one
+ * encoding and an insert of another keep their order. Different values may have the same hash and then share a lane.
  */
 export function laneHash(bytes: Buffer, type: number, start: number, end: number): number {
   return mixValue(2166136261, bytes, type, start, end) >>> 0
@@ -64,8 +64,8 @@ function mixNumber(seed: number, value: number): number {
 }
 
 /**
- * The double nearest to an IEEE 754-2008 decimal128 in binary integer encoding, little-endian at `start`. A decimal
- * that equals an integer or a double gives exactly the same result as that value.
+ * Returns the double nearest to an IEEE 754-2008 decimal128 in binary integer encoding, little-endian at `start`. For a
+ * decimal that equals an integer or a double, it is exactly the double of that value.
  */
 export function decimalAsNumber(bytes: Buffer, start: number): number {
   const { special, negative, coefficient, exponent } = decimalParts(bytes, start)

@@ -1,12 +1,15 @@
 /** Limits on the load of one instance's bulk work: the copy and the initial verification. */
 
-/** The limits that an operator has set. If one is null, `loadLevel` decides, except that the rate then has no limit. */
+/**
+ * The limits that an operator has set. If a concurrency is null, `loadLevel` decides it. If the rate is null, it has no
+ * limit.
+ */
 export interface Limits {
   /** Bytes of BSON documents read from the source per second. */
   bytesPerSecond: number | null
-  /** Maximum number of ranges read at a time. */
+  /** Maximum number of ranges that are read at a time. */
   readConcurrency: number | null
-  /** Maximum number of copy batches written at a time. */
+  /** Maximum number of batches of the copy that are written at a time. */
   writeConcurrency: number | null
 }
 
@@ -14,8 +17,8 @@ export const noLimits: Limits = { bytesPerSecond: null, readConcurrency: null, w
 
 /**
  * The lowest rate allowed. At this rate, one reply of 16 MB, the largest possible, for each of `concurrencyMax` cursors
- * takes about four minutes in total. A cursor is idle for that time, and the server closes it after ten minutes
- * (`cursorTimeoutMillis`).
+ * takes about four minutes in total. A cursor may be idle for that time. The server closes a cursor that is idle for
+ * ten minutes (`cursorTimeoutMillis`).
  */
 export const bytesPerSecondMin = 1_048_576
 /** The highest concurrency allowed. Each range keeps up to two batches of 4 MB in memory. */
@@ -37,7 +40,7 @@ export interface BackedOff {
   reason: string
   /** ISO 8601. */
   since: string
-  /** Batches written at a time now. */
+  /** Number of batches that may be written at a time now. */
   writeConcurrency: number
 }
 

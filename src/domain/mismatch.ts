@@ -1,11 +1,11 @@
 /**
- * A proven difference between both clusters, as `GET /api/v1/verification/mismatches` returns it. It never contains a
+ * A proven difference between the clusters, as `GET /api/v1/verification/mismatches` returns it. It never contains a
  * document value other than `_id`.
  */
 export interface Mismatch {
   namespace: string
   kind: 'missing' | 'extra' | 'content' | 'index' | 'option' | 'collection'
-  /** `_id` as canonical Extended JSON. For an index or an option, `field` has the name. */
+  /** `_id` as canonical Extended JSON; absent for an index, an option and a collection. */
   id?: unknown
   /** Path of the first field that differs, or the name of an index or option. */
   field?: string
@@ -13,7 +13,7 @@ export interface Mismatch {
   by?: 'sync' | 'foreignWrite'
 }
 
-/** Maximum number of differences that are listed. Beyond it, only the total is known. */
+/** Maximum number of differences that are listed. The others are only counted. */
 export const listedMax = 1_000
 
 /** The differences that remain after all rechecks: their number, and a function that lists them, which is expensive. */

@@ -7,7 +7,10 @@ export interface NamespaceFilters {
   excludeNamespaces: readonly NamespaceFilter[] | null
 }
 
-/** Whether a pattern matches a name. Only MongoDB can evaluate its regular expressions, so its answer is passed in. */
+/**
+ * True if a pattern matches a name. Only MongoDB evaluates its regular expressions exactly, so the caller asks the
+ * server and passes this function in.
+ */
 export type Matches = (pattern: NamespacePattern, text: string) => boolean
 
 export function isFiltered({ includeNamespaces, excludeNamespaces }: NamespaceFilters): boolean {
@@ -15,9 +18,9 @@ export function isFiltered({ includeNamespaces, excludeNamespaces }: NamespaceFi
 }
 
 /**
- * Whether a collection or view with this name is synced. Only the name decides, so the answer also holds for a
- * collection that does not exist yet. Exclusion wins over inclusion. The server's own databases and collections are
- * never synced.
+ * True if a collection or view with this name is synced. Only the name decides, so the result is the same before the
+ * collection exists. Exclusion takes precedence over inclusion. The server's own databases and collections are never
+ * synced.
  */
 export function selects(filters: NamespaceFilters, matches: Matches, database: string, collection: string): boolean {
   if (!isUserDatabase(database) || !isUserCollection(collection)) return false
@@ -31,7 +34,7 @@ export function selects(filters: NamespaceFilters, matches: Matches, database: s
   return !excludeNamespaces?.some((filter) => applies(filter) && names(filter))
 }
 
-/** Whether a collection of this database could be synced under any name. */
+/** False if no collection of this database can be synced, whatever its name. */
 export function mayHold(filters: NamespaceFilters, matches: Matches, database: string): boolean {
   if (!isUserDatabase(database)) return false
   const names = (filter: NamespaceFilter): boolean => namesDatabase(filter, matches, database)
@@ -40,7 +43,7 @@ export function mayHold(filters: NamespaceFilters, matches: Matches, database: s
   return !excludeNamespaces?.some((filter) => isWhole(filter) && names(filter))
 }
 
-/** An entry without collections selects the whole database. */
+/** True if the filter entry names no collections and therefore applies to the whole database. */
 export function isWhole({ collections, collectionsRegex }: NamespaceFilter): boolean {
   return collections === undefined && collectionsRegex === undefined
 }
@@ -54,28 +57,33 @@ function namesCollection({ collections, collectionsRegex }: NamespaceFilter, mat
   return collections?.includes(name) ?? true
 }
 
-/** The temporary name that `convertToCapped` uses. It contains the final name. */
+/** Matches the temporary name that `convertToCapped` uses. It contains the final name. */
 const conversion = /^tmp.{5}\.convertToCapped\.(.+)$/s
-/** The buckets of the time-series collection that the last part names. */
+/**
+ * Matches the name of the collection in which the server stores the documents of a time-series collection. The last
+ * part is the name of the time-series collection.
+ */
 const buckets = /^system\.buckets\.(.+)$/s
-/** The temporary names of `$out`, mapReduce and a rename from another database. They do not contain the final name. */
+/**
+ * Matches the temporary names that `$out`, mapReduce and a rename from another database use, without the final name.
+ */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
-/** The temporary name that a rename from another database uses. */
+/** Matches the temporary name that a rename from another database uses. */
 const renamedAcrossDatabases = /^tmp.{5}\.renameCollection$/
 /** The same pattern as `temporary` for queries on the server. */
 export const temporaryNames = temporary.source
 
 /**
- * The name that decides whether a listed collection is synced. If the server keeps a collection on behalf of another
- * one, the other one's name decides.
+ * Returns the name that decides whether a listed collection is synced. If the server keeps a collection on behalf of
+ * another one, the name of that other collection decides.
  */
 export function decidingName(collection: string): string {
   return conversion.exec(collection)?.[1] ?? buckets.exec(collection)?.[1] ?? collection
 }
 
 /**
- * True for a listed time-series collection, and for the collection in which the server keeps its documents. Releases
- * before 8.3 have both.
+ * True for a listed time-series collection, and for the collection in which the server keeps its documents. Servers
+ * before 8.3 list both.
  */
 export function isTimeSeries({ name, type }: { name: string; type?: string }): boolean {
   return type === 'timeseries' || buckets.test(name)

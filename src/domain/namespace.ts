@@ -1,4 +1,4 @@
-/** Database of tandem's metadata, on the destination. Never synced. */
+/** The database of tandem's metadata on the destination. It is never synced. */
 export const metadataDatabase = 'tandem_internal'
 
 const internalDatabases = ['admin', 'local', 'config', metadataDatabase]
@@ -16,9 +16,9 @@ export function isUserDatabase(database: string): boolean {
 }
 
 /**
- * The databases whose events a change stream filters out on the server. Databases with an internal prefix are not
- * among them, because a pattern for the database's name costs the server (6.0.27) about 40 µs for each oplog entry that
- * it reads.
+ * The internal databases whose events the server leaves out of a change stream. Those with an internal prefix are not
+ * included, because a pattern for the name of the database costs the server (6.0.27) about 40 µs for each oplog entry
+ * that it reads.
  */
 export const internalDatabaseNames: readonly string[] = internalDatabases
 
@@ -42,7 +42,7 @@ export interface NamespaceName {
   collection: string
 }
 
-/** A database's name has no dot; a collection's may. */
+/** Splits at the first dot: the name of a collection may contain dots, and the name of a database cannot. */
 export function splitNamespace(name: string): NamespaceName {
   const dot = name.indexOf('.')
   return { database: name.slice(0, dot), collection: name.slice(dot + 1) }

@@ -1,4 +1,7 @@
-/** Texts that say which data is kept after an error. Most descriptions of errors that lead to FAILED end with one. */
+/**
+ * Texts that say which data is kept after an error. Most descriptions of errors that lead to FAILED end with one of
+ * them.
+ */
 export const notLost = {
   /** `resume` continues after the cause is fixed. */
   progress: 'Everything that was copied and applied so far is kept.',

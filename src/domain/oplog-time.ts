@@ -1,8 +1,8 @@
-/** The oplog should cover a pause or an outage of this many seconds. */
+/** The oplog should cover at least this many seconds, the length of a pause or an outage. */
 export const oplogWindowMinSeconds = 3_600
 const hour = 3_600
 
-/** How long a reader could stop before the oplog overwrites its position, in mongosync's words. */
+/** Describes how long tandem can stop before the oplog no longer has its position, in the wording of mongosync. */
 export function describeOplogTime(seconds: number): string {
   if (seconds > 72 * hour) return 'more than 72 hours'
   if (seconds < hour / 4) return 'less than 15 minutes'

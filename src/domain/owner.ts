@@ -13,20 +13,20 @@ export function parseOwner(token: OwnerToken): { id: string; epoch: number } {
   return { id: token.slice(0, at), epoch: Number(token.slice(at + 1)) }
 }
 
-/** The part of an instance's lease that other instances read. */
+/** The lease of an instance, as another instance has read it. */
 export interface LeaseView {
   /** mongosyncID. */
   id: string
   epoch: number
-  /** The writes of every term before this epoch have ended. */
+  /** The writes of every lease term with an epoch below this one have ended. */
   drained: number
-  /** The stored value, which changes with each renewal. */
+  /** The stored time, which changes with each renewal. It alone does not end the lease (`expired`). */
   expiresAt: Date
-  /** The reader has seen no renewal for a lease duration, or the lease was released. */
+  /** True if the reader has observed no renewal for the duration of a lease, or the lease was given back. */
   expired: boolean
   /**
-   * Random value that identifies the process which holds the lease. Its writes carry the value, so that the server can
-   * be asked whether they have ended.
+   * A random value that identifies the process that holds the lease. Its writes contain the value, so that other
+   * instances can ask the server whether they have ended.
    */
   incarnation: string
   /** Incarnations of earlier holders whose writes may not have ended. */
@@ -37,17 +37,17 @@ export interface LeaseView {
    */
   sessions: { base: string; count: number } | null
   /**
-   * Another instance ended this term. The eviction may be incomplete, because the instance that began it may have
-   * failed.
+   * True if another instance has ended this term. The eviction may be incomplete, because the instance that began it
+   * may have failed.
    */
   evicted: boolean
   /** False while the instance is paused: it keeps its claims and gets no new ones. */
   takesWork: boolean
-  /** The instance is neither paused nor failed, so it is preferred as coordinator. */
+  /** True if the instance is neither paused nor failed, so that it is preferred as coordinator. */
   atWork: boolean
   /**
-   * Number of the last convergence for which the instance has declared, in this lease term, that all its work has
-   * stopped and that the convergence may be planned; 0 if it has declared none.
+   * The number of the last convergence for which the instance has stored, in this lease term, that all its work has
+   * stopped and that the convergence may be planned; 0 if there is none.
    */
   stoppedFor: number
 }
@@ -55,7 +55,7 @@ export interface LeaseView {
 /**
  * True if the owner's lease term is over and its writes have ended (`LeaseView.drained`), so that its claims can be
  * taken over. `LeaseView.expired` does not suffice, because delayed writes of an expired term may still arrive. An
- * owner without a lease counts as alive: leases are never removed, so it has registered since the leases were read.
+ * owner without a lease counts as alive: leases are never removed, so it took its lease after the leases were read.
  */
 export function isExpired(token: OwnerToken, leases: readonly LeaseView[]): boolean {
   const { id, epoch } = parseOwner(token)

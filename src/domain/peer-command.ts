@@ -16,5 +16,5 @@ export interface GivenCommand {
 /** The answer of an instance to a command that was sent to it. */
 export type PeerAnswer = { success: true } | { success: false; error: RefusalName; errorDescription: string }
 
-/** Answers by mongosyncID, in the order of the ids. */
+/** The answers by mongosyncID, in ascending order of the ids. */
 export type PeerAnswers = ReadonlyMap<string, PeerAnswer>

@@ -1,6 +1,6 @@
 /**
- * Escapes control characters and line separators. Names may contain any character but NUL: a line break would forge a
- * log line, and an escape sequence would reach the terminal.
+ * Escapes control characters and line separators. Names of collections may contain any character except NUL. Without
+ * escaping, a line break would forge a log line, and an escape sequence would reach the terminal.
  */
 export function printable(text: string): string {
   return text.replace(

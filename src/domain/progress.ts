@@ -24,11 +24,11 @@ export interface VerificationSide {
 /** Progress of the index builds on the destination, for the whole sync. The `_id` indexes are not counted. */
 export interface IndexBuilding {
   indexesBuilt: number
-  /** Includes the indexes that are built. */
+  /** Includes the indexes that are already built. */
   totalIndexesToBuild: number
   /** Number of collections whose indexes are all built. */
   collectionsFinished: number
-  /** Number of collections that have an index to build. */
+  /** Number of collections with at least one index, built or not. */
   collectionsTotal: number
 }
 
@@ -58,13 +58,16 @@ export interface Progress {
   instances?: { alive: number; lost: number }
   /** Number of differences in the verifier's last verdict, which it issues before a commit is decided. */
   mismatches?: number
-  /** Documents that remained different over several comparisons. */
+  /** Number of documents that were different in several comparisons in a row. */
   differingDocuments?: number
   /** Number of collections that this instance still converges; absent if there is none. */
   convergingCollections?: number
-  /** Absent when the sync builds no indexes, and when it has none to build. */
+  /** Absent if the sync builds no indexes, or if there are none. */
   indexBuilding?: IndexBuilding
-  /** The last ping of each cluster in milliseconds: at least 1, or -1 when it failed. Absent unless the sync runs. */
+  /**
+   * The last ping of each cluster in milliseconds: at least 1, or -1 if it failed. Present only in RUNNING and
+   * COMMITTING.
+   */
   source?: { pingLatencyMs: number }
   destination?: { pingLatencyMs: number }
   /** Absent while only `loadLevel` limits bulk work. */

@@ -15,7 +15,7 @@ declare global {
   }
 }
 
-/** One element of a document: `type` is BSON's type byte, offsets are into the buffer that was read. */
+/** One element of a document: BSON's type byte, and offsets in the buffer that was read. */
 export interface ElementSpan {
   type: number
   /** Offset of the type byte. */
@@ -47,7 +47,7 @@ export const bsonType = {
   minKey: 0xff,
 } as const
 
-/** Offset just past a value of BSON type `type` that begins at `position`. */
+/** Returns the offset after the value of BSON type `type` that begins at `position`. */
 export function skipValue(bytes: Buffer, type: number, position: number): number {
   switch (type) {
     case 0x01: // double
@@ -109,7 +109,7 @@ export function nameOf(bytes: Buffer, span: ElementSpan): string {
   return bytes.utf8Slice(span.nameStart, span.nameEnd)
 }
 
-/** The first element called `name` of the document at `offset`, or null. */
+/** Returns the first element with this name in the document at `offset`, or null. Compares names as Latin-1 text. */
 export function findSpan(bytes: Buffer, name: string, offset = 0): ElementSpan | null {
   for (const span of spans(bytes, offset)) {
     if (span.nameEnd - span.nameStart === name.length && bytes.latin1Slice(span.nameStart, span.nameEnd) === name) {
@@ -119,7 +119,7 @@ export function findSpan(bytes: Buffer, name: string, offset = 0): ElementSpan |
   return null
 }
 
-/** A value with its type: the type byte followed by the value's bytes. Equal bytes mean the same value. */
+/** A value with its type: the type byte, then the bytes of the value. */
 export type TypedValue = Buffer
 
 export function typedValue(bytes: Buffer, span: ElementSpan): TypedValue {
@@ -129,7 +129,7 @@ export function typedValue(bytes: Buffer, span: ElementSpan): TypedValue {
   return value
 }
 
-/** A document as a list of named raw values, from which options and index specifications are rebuilt byte for byte. */
+/** A document as a list of fields with raw values. `buildDocument` makes the same bytes from it again. */
 export type RawFields = { name: string; value: TypedValue }[]
 
 export function readFields(bytes: Buffer, offset = 0): RawFields {
@@ -154,7 +154,7 @@ export function buildDocument(fields: RawFields): Buffer {
   return document
 }
 
-/** The embedded document (or array) that a typed value holds, as its own bytes. */
+/** Returns the bytes of the document or array that is the value, without the type byte. */
 export function embedded(value: TypedValue): Buffer {
   return value.subarray(1)
 }
@@ -194,7 +194,7 @@ export function isTruthy(value: TypedValue | undefined): boolean {
   return value?.[0] === bsonType.boolean && value[1] === 1
 }
 
-/** The value as a JavaScript number if it is an int32, int64 or double. */
+/** Returns an int32, int64 or double as a JavaScript number, and undefined for any other type. */
 export function numberOf(value: TypedValue | undefined): number | undefined {
   switch (value?.[0]) {
     case bsonType.int32:
@@ -208,7 +208,7 @@ export function numberOf(value: TypedValue | undefined): number | undefined {
   }
 }
 
-/** Offset of the scope document of a code-with-scope value: after its own length and the code. */
+/** Returns the offset of the scope document in a code-with-scope value, which begins with its length and the code. */
 export function scopeStart(bytes: Buffer, start: number): number {
   return start + 8 + bytes.readInt32LE(start + 4)
 }

@@ -22,8 +22,8 @@ export interface RedisTls {
 const shape = 'give redis://[[user]:password@]host[:port][/database], or rediss:// for TLS'
 
 /**
- * Parses a Redis URL. It rejects options in the URL, which the Redis client would accept, because tandem sets them
- * itself. For an invalid URL it returns the problem, in words that never contain any part of the URL.
+ * Parses a Redis URL. Rejects options in the URL, which the Redis client would accept, because tandem sets them itself.
+ * For an invalid URL, returns a text about the problem that never contains any part of the URL.
  */
 export function parseRedisUrl(text: string): RedisEndpoint | { problem: string } {
   const url = URL.canParse(text) ? new URL(text) : null

@@ -1,6 +1,6 @@
 /**
- * The UUID of a change event's collection, as 16 bytes in latin1 text, from the event's resume token. Releases before
- * 6.0 report the UUID nowhere else, and by the time the event is read the name may belong to another collection.
+ * Returns the UUID of a change event's collection, as 16 bytes in latin1 text, from the event's resume token. Servers
+ * before 6.0 report the UUID nowhere else, and by the time the event is read the name may belong to another collection.
  *
  * A token's `_data` is a KeyString in hexadecimal. It contains cluster time, version, token type, index in the
  * transaction, a flag for invalidation, UUID, and document key (server source:

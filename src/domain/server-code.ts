@@ -1,6 +1,6 @@
 /**
- * Names of the codes with which the server refuses single statements of a write. Such a refusal has a code and a text
- * but, unlike the reply to a failed command, no `codeName` (src/mongo/base/error_codes.yml in the server's source).
+ * Names of the error codes of single statements of a write. Such an error has a code and a text but, unlike the reply
+ * to a failed command, no `codeName`. The names are from src/mongo/base/error_codes.yml in the server's source.
  */
 const names = new Map<number, string>([
   [2, 'BadValue'],
@@ -39,7 +39,9 @@ const names = new Map<number, string>([
   [14031, 'OutOfDiskSpace'],
 ])
 
-/** Codes that are not in the server's list are larger than this. The server names them `Location<code>`. */
+/**
+ * Error codes that are not in the server's list are larger than this. The server names such a code `Location<code>`.
+ */
 const unlistedMin = 10_000
 
 /**
@@ -51,7 +53,7 @@ export function serverCode(code: number, name: unknown): string {
   return known === undefined ? `server error ${code}` : `${known} (${code})`
 }
 
-/** The name of a code: that of the reply if it has one; undefined if it is not known. */
+/** Returns the name of a code: the `codeName` of the reply, or the known name; undefined if there is none. */
 export function codeNameOf(code: number, name: unknown): string | undefined {
   if (typeof name === 'string' && name !== '') return name
   return names.get(code) ?? (code > unlistedMin ? `Location${code}` : undefined)

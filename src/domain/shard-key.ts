@@ -17,18 +17,18 @@ import {
 export type ShardKey = readonly ShardKeyField[]
 
 export interface ShardKeyField {
-  /** May be dotted. */
+  /** A field name, or a dotted path. */
   path: string
   hashed: boolean
 }
 
-/** Converts the server's form of a shard key, which config.collections and index specifications share. */
+/** Converts a shard key from the form in which config.collections and index specifications have it. */
 export function toShardKey(pattern: RawFields): ShardKey {
   return pattern.map(({ name, value }) => ({ path: name, hashed: stringOf(value) === 'hashed' }))
 }
 
 /** Converts the shard key of a start request. */
-export function askedShardKey(fields: readonly Record<string, number | 'hashed'>[]): ShardKey {
+export function requestedShardKey(fields: readonly Record<string, number | 'hashed'>[]): ShardKey {
   return fields.flatMap((field) =>
     Object.entries(field).map(([path, direction]) => ({ path, hashed: direction === 'hashed' })),
   )
@@ -73,9 +73,21 @@ export function isKeyed({ shardKey }: { shardKey: ShardKey | null }): boolean {
   return shardKey !== null && !(shardKey.length === 1 && shardKey[0]?.path === '_id')
 }
 
+/**
+ * True if two shards of the source may have documents with the same `_id`. The entry has the shard key on the
+ * destination, which is usually that of the source. A replica set has none, so every collection counts there.
+ */
+export function mayRepeatIds(
+  source: { sharded: boolean },
+  destination: { sharded: boolean },
+  entry: { shardKey: ShardKey | null },
+): boolean {
+  return source.sharded && (isKeyed(entry) || !destination.sharded)
+}
+
 const nullValue: TypedValue = Buffer.from([bsonType.null])
 
-/** The document's values for the fields of the key. A missing field counts as null, as in the server. */
+/** Returns the document's values of the fields of the key. A missing field counts as null, as in the server. */
 export function shardKeyValues(document: Buffer, key: ShardKey): TypedValue[] {
   return key.map(({ path }) => valueAt(document, path.split('.')) ?? nullValue)
 }
@@ -83,7 +95,7 @@ export function shardKeyValues(document: Buffer, key: ShardKey): TypedValue[] {
 function valueAt(document: Buffer, path: string[]): TypedValue | null {
   let offset = 0
   for (const [at, name] of path.entries()) {
-    // Convert the UTF-8 bytes to Latin-1 text, which findSpan compares.
+    // findSpan compares names as Latin-1 text of their UTF-8 bytes.
     const span = findSpan(document, Buffer.from(name, 'utf8').latin1Slice(), offset)
     if (!span) return null
     if (at === path.length - 1) return typedValue(document, span)
@@ -94,9 +106,9 @@ function valueAt(document: Buffer, path: string[]): TypedValue | null {
 }
 
 /**
- * True if a query can match a field with exactly this value. In a query, no value equals `undefined`, and an array also
- * matches a field that contains it as an element. The server interprets a regular expression as a pattern, and a name
- * that begins with a dollar sign as an operator.
+ * True if a query `{field: value}` can find a document with exactly this value. In a query, no value equals
+ * `undefined`, an array also matches a field that contains it as an element, a regular expression is a pattern, and a
+ * name that begins with a dollar sign is an operator.
  */
 export function isAddressable(value: TypedValue): boolean {
   switch (value[0]) {

@@ -1,12 +1,12 @@
 import type { BuildIndexes } from './build-indexes.ts'
 
-/** The body of `POST /api/v1/start` after validation: defaults filled in, aliases resolved. */
+/** The body of `POST /api/v1/start` after validation, with defaults set and aliases resolved. */
 export interface StartConfiguration {
   source: 'cluster0' | 'cluster1'
   destination: 'cluster0' | 'cluster1'
   buildIndexes: BuildIndexes
   enableUserWriteBlocking: 'sourceAndDestination' | 'destinationOnly' | 'none'
-  /** True if the request contained enableUserWriteBlocking. A pre-6.0 source refuses any explicit value. */
+  /** True if the request contained enableUserWriteBlocking. With a source before 6.0, any explicit value is refused. */
   writeBlockingGiven: boolean
   includeNamespaces: readonly NamespaceFilter[] | null
   excludeNamespaces: readonly NamespaceFilter[] | null
@@ -20,16 +20,16 @@ export interface StartConfiguration {
 }
 
 /**
- * `refuse`: the start is refused. `converge`: a namespace whose differences can be changed in place is kept and made
- * equal to the source's. Any other namespace is dropped, and created and copied if the source has it.
+ * `refuse`: the start is refused. `converge`: tandem keeps a namespace that it can make equal to that of the source in
+ * place. It drops any other namespace, and creates and copies it if the source has it.
  */
 export type ExistingData = 'refuse' | 'converge'
 
 export const timeSeriesModes = ['refuse', 'skip'] as const
 
 /**
- * `refuse`: the start is refused, and a sync fails when one appears later. `skip`: they are left out on both clusters,
- * like namespaces that the filters exclude.
+ * `refuse`: the start is refused, and the sync fails if a time-series collection appears later. `skip`: time-series
+ * collections are left out on both clusters, like namespaces that the filters exclude.
  */
 export type TimeSeries = (typeof timeSeriesModes)[number]
 

@@ -4,8 +4,8 @@ import { seriesOf } from './release.ts'
 import type { StartConfiguration } from './start-request.ts'
 
 /**
- * Refuses a start whose options contradict each other, whatever the clusters are. Checks that depend on the clusters
- * run elsewhere.
+ * Refuses a start whose options contradict each other on any clusters. `refuseIrreversible` and `src/checks` contain
+ * the checks that depend on the clusters.
  */
 export function refuseContradictions(configuration: StartConfiguration): void {
   if (!configuration.reversible) {
@@ -13,7 +13,7 @@ export function refuseContradictions(configuration: StartConfiguration): void {
     return
   }
   if (configuration.buildIndexes === 'never') {
-    // A reversed sync writes into the old source, which would lack the indexes that were never built.
+    // After a reversal, the source would be the cluster on which the indexes were never built.
     throw new RefusedError(
       'ReversibleNotSupported',
       "reversible: true is not supported with buildIndexes 'never'; set buildIndexes to 'beforeDataCopy' or reversible to false",
@@ -27,7 +27,10 @@ export function refuseContradictions(configuration: StartConfiguration): void {
   }
 }
 
-/** Write blocking applies to the whole cluster, but applications continue to write namespaces that are not synced. */
+/**
+ * Refuses filters with write blocking on the source. It blocks the whole cluster, but applications continue to write to
+ * namespaces that are not synced.
+ */
 function refuseBlockedFilter(configuration: StartConfiguration): void {
   if (configuration.enableUserWriteBlocking !== 'sourceAndDestination' || !isFiltered(configuration)) return
   throw new RefusedError(
@@ -60,7 +63,7 @@ export function refuseIrreversible(
   if (source.topology !== destination.topology) {
     throw new RefusedError(
       'ReversibleNotSupported',
-      'reversible: true is not supported from a replica set to a sharded cluster; set reversible to false',
+      'reversible: true is not supported between a replica set and a sharded cluster; set reversible to false',
     )
   }
   if (source.shards.length !== destination.shards.length) {
@@ -75,8 +78,8 @@ export function refuseIrreversible(
 }
 
 /**
- * The refusal if the clusters run different release series; null if they run the same. The opposite direction would
- * sync to an older series, which `checkVersions` refuses.
+ * Returns a refusal if the clusters run different release series, and null otherwise. The opposite direction would sync
+ * to an older series, which `checkVersions` refuses.
  */
 export function differentVersions(
   source: Pick<ComparedCluster, 'version'>,

@@ -1,8 +1,8 @@
 import { isStop, StoppedError } from './errors.ts'
 
 /**
- * Tracks the work of actors. When a state is exited, XState stops its actors but does not await their work. Tracked
- * work can be awaited.
+ * Tracks the work of actors, so that its end can be awaited. When a state is exited, XState stops the actors of that
+ * state but does not wait for their work.
  */
 export class TrackedWork {
   readonly #stopped: AbortSignal
@@ -10,7 +10,7 @@ export class TrackedWork {
   /** The first failure; null while there is none. Work that was stopped on request has not failed. */
   failure: unknown = null
 
-  /** @param stopped no work is started once this signal is aborted */
+  /** @param stopped when this signal is aborted, no further work is started */
   constructor(stopped: AbortSignal) {
     this.#stopped = stopped
   }

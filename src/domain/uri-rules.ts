@@ -1,11 +1,11 @@
 import { ConnectionString } from 'mongodb-connection-string-url'
 
 /**
- * Rules for a cluster's connection string, and its form without secrets. Unsupported options are rejected, not
- * silently overridden: otherwise an operator who sets another read or write concern would believe that it applies.
+ * Checks connection strings of clusters, and removes secrets from them. Unsupported options are rejected and not
+ * silently overridden. Otherwise an operator who sets another read or write concern would believe that it applies.
  */
 
-/** A connection string as the driver reads it, with the driver's own parser; null if the driver would refuse it. */
+/** Parses a connection string with the driver's own parser; returns null if the driver would refuse it. */
 function parseUri(uri: string): ConnectionString | null {
   try {
     return new ConnectionString(uri)
@@ -15,8 +15,8 @@ function parseUri(uri: string): ConnectionString | null {
 }
 
 /**
- * The problems of one connection string; empty if tandem accepts it. The texts contain no part of it, except the name
- * of an unknown compressor.
+ * Returns the problems of a connection string; none if tandem accepts it. The texts contain no part of it, except the
+ * name of an unknown compressor.
  */
 export function checkUri(name: string, uri: string): string[] {
   const parsed = parseUri(uri)
@@ -80,7 +80,7 @@ function checkUser(name: string, user: string, mechanism: string): string[] {
   ]
 }
 
-/** The driver escapes the user name, and the server decodes it. True if the result is the original name. */
+/** True if the server decodes the driver's escaped form of the user name to the original name. */
 function isEscapedCorrectly(user: string): boolean {
   const escaped = user.replace('=', '=3D').replace(',', '=2C')
   return !escaped.includes(',') && escaped.replaceAll('=2C', ',').replaceAll('=3D', '=') === user
@@ -116,8 +116,8 @@ export function compressorsOf(uri: string): string[] {
 const secretWords = ['password', 'secret', 'token', 'proxyusername']
 
 /**
- * Redacts the whole text as one connection string or one URL of a Redis server. Unlike `redactUris`, it finds secrets
- * that contain spaces, which the clients accept.
+ * Redacts a text that consists of one connection string or one URL of a Redis server. Unlike `redactUris`, it also
+ * redacts secrets that contain spaces, which the clients accept.
  */
 export function redactUri(uri: string): string {
   // Redact the options first, because an `@` in one of them must not count as the end of the user information. The user
@@ -126,8 +126,8 @@ export function redactUri(uri: string): string {
 }
 
 /**
- * Options of a connection string whose values cannot be secrets: names of the servers' own things, switches and numbers.
- * Any other option may hold free text, such as `appName`, or the path of a file.
+ * Options of a connection string whose values cannot be secrets: names of hosts, replica sets, databases and
+ * mechanisms, switches, and numbers. Any other option may contain free text, such as `appName`, or the path of a file.
  */
 const plainOptions = new Set(
   [
@@ -141,8 +141,8 @@ const plainOptions = new Set(
 )
 
 /**
- * A connection string for the log, which people send to others: the hosts, the database, and the options that cannot be
- * secrets. It is put together from the driver's own reading, so that nothing else of the text gets into it.
+ * Returns a connection string for the log, which people send to others: the hosts, the database, and the options that
+ * cannot be secrets. It is built from what the driver has parsed, so no other part of the text can appear in it.
  */
 export function shownUri(uri: string): string {
   const parsed = parseUri(uri)
@@ -156,16 +156,16 @@ export function shownUri(uri: string): string {
 }
 
 /**
- * Redacts every connection string (or other address with a user) in a text, for instance in an error message. The
- * time is linear in the length of the text. Regular expressions that search from every position take cubic time, and
- * anyone can cause a message with a long text, for instance by the name of a collection.
+ * Redacts every connection string (and any other URL with a user) in a text, for instance in an error message. It takes
+ * linear time. A regular expression that searches from every position takes cubic time, and anyone can cause a message
+ * with a long text, for instance by the name of a collection.
  */
 export function redactUris(text: string): string {
   if (!text.includes('://')) return text
   return text.replace(/\S+/g, (word) => withoutUser(withoutSecretOptions(word)))
 }
 
-/** Masks the value of each option that holds a secret. The value ends at the next `&` or at the end of the text. */
+/** Replaces the value of each option that may be a secret. A value ends at the next `&` or at the end of the text. */
 function withoutSecretOptions(word: string): string {
   let shown = ''
   let copied = 0
@@ -200,7 +200,7 @@ function holdsSecret(text: string, isOption: boolean): boolean {
   return last === 'authmechanismproperties' || secretWords.some((word) => name.includes(word))
 }
 
-/** Redacts a text without spaces: replaces the user information of its first address, up to the last `@`. */
+/** Replaces the user information of the first URL in a text without spaces, up to the last `@`. */
 function withoutUser(word: string): string {
   const end = word.lastIndexOf('@')
   for (let colon = word.indexOf('://'); colon !== -1 && colon + 3 <= end; colon = word.indexOf('://', colon + 3)) {
@@ -209,7 +209,7 @@ function withoutUser(word: string): string {
   return word
 }
 
-/** Whether a letter precedes `colon`, with only characters of a URI scheme between them. */
+/** True if a letter precedes `colon`, with only characters of a URI scheme between them. */
 function hasScheme(word: string, colon: number): boolean {
   for (let at = colon - 1; at >= 0; at--) {
     const character = word[at] as string

@@ -69,7 +69,7 @@ export class WorkMeter {
     return this.#flushes
   }
 
-  /** Called when event application begins with these lanes. */
+  /** Reports the depths of these lanes from now on. Called when event application begins. */
   watch(lanes: LaneDepths): void {
     this.#lanes = lanes
   }
@@ -86,7 +86,7 @@ export class WorkMeter {
     return result
   }
 
-  /** Yields the batches of a read, and measures how long the source needs for each. */
+  /** Yields the batches of a read, and measures how long the cluster takes to return each. */
   async *timeEach<T>(operation: Operation, batches: AsyncIterable<T>): AsyncGenerator<T> {
     let began = performance.now()
     for await (const batch of batches) {

@@ -28,7 +28,7 @@ export type Pair =
 /** One kind of items that tandem does not sync, such as users or zones. */
 export interface Kind {
   name: string
-  /** What a user needs to read them, as text. */
+  /** The privilege that a user needs to read them, as text. */
   privilege: string
   /** Null if this server does not know the kind. Throws the server's error if the user may not read it. */
   read: (cluster: InventoryCluster) => Promise<Item[] | null>

@@ -21,7 +21,7 @@ async function readProfilers(cluster: InventoryCluster): Promise<Item[]> {
   for (const database of ['admin', ...(await cluster.databases())]) {
     const { was: level, slowms, sampleRate, filter } = await cluster.read(database, { profile: -1 })
     if (items.length === 0) items.push({ name: shared, value: { slowms, sampleRate } })
-    // A database that is not profiled is as one that does not exist.
+    // A database that is not profiled is left out, so it is equal to one that does not exist.
     if (level !== 0 || filter !== undefined) items.push({ name: `of ${database}`, value: { database, level, filter } })
   }
   return items

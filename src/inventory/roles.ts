@@ -51,7 +51,7 @@ function toItem({ role, db, privileges = [], roles: inherited, authenticationRes
   }
 }
 
-/** A role can be created when the roles exist from which it inherits. */
+/** A role can be created only after the roles from which it inherits. */
 function inOrder(items: readonly Item[]): Item[] {
   const left = new Map(items.map((item) => [item.name, item]))
   const ordered: Item[] = []

@@ -20,8 +20,8 @@ export interface InventoryOutput {
 }
 
 /**
- * `tandem inventory`: prints what differs and what tandem does not sync, with the commands that make cluster1 as cluster0
- * is. Returns the exit code: 0 nothing differs, 1 something differs, 2 not everything could be compared.
+ * `tandem inventory`: compares what tandem does not sync, and prints the differences with the commands that make cluster1
+ * equal to cluster0. Returns the exit code: 0 nothing differs, 1 something differs, 2 not everything could be compared.
  */
 export async function runInventory(options: InventoryOptions, output: InventoryOutput): Promise<0 | 1 | 2> {
   const clusters: InventoryCluster[] = []
@@ -44,7 +44,7 @@ export async function runInventory(options: InventoryOptions, output: InventoryO
   }
 }
 
-/** A script for mongosh. Everything but the commands is a comment, and so are the commands that need a decision. */
+/** A script for mongosh. Everything is a comment except the commands that need no decision. */
 function reportText({ differences, notCompared, compared }: InventoryReport): string {
   const lines: string[] = []
   if (differences.length > 0) lines.push('// For mongosh, connected to cluster1. Read it before you run it.')

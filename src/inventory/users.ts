@@ -68,7 +68,7 @@ function commands({ how, ours, theirs }: Pair): Command[] {
       ([name, value]) => canonical(value) !== canonical(theirs.value[name] ?? {}),
     ),
   )
-  // The server derives credentials of another mechanism from the password only.
+  // The server needs the password to derive the credentials of another mechanism.
   const fields = 'mechanisms' in changed ? withPassword(changed, db) : shellValue(changed)
   return [{ text: `${shellDatabase(db)}.updateUser(${shellText(user)}, ${fields})` }]
 }

@@ -76,6 +76,9 @@ export class Cluster {
   /** The servers of the cluster that the driver has discovered, as host:port. */
   readonly #servers = new Set<string>()
   readonly #ending = new Set<Promise<void>>()
+  /** The clients of `openShard` that are open. */
+  readonly #shards = new Set<MongoClient>()
+  #closed = false
 
   constructor(name: ClusterName, uri: string, appName: string) {
     this.name = name
@@ -104,13 +107,12 @@ export class Cluster {
   }
 
   /**
-   * Runs `work` against one shard directly, past the routers, over a connection of its own that is closed afterwards.
+   * A client for one shard, past the routers, with the user and the options of the connection string. It connects when
+   * it is first used. `close` closes it too.
    * @param host as in `config.shards`
    */
-  async onShard<Result>(
-    host: string,
-    work: (read: (database: string, command: Document) => Promise<Document>) => Promise<Result>,
-  ): Promise<Result> {
+  openShard(host: string): MongoClient {
+    if (this.#closed) throw new Error(`${this.name} is closed`)
     const { credentials } = this.client.options
     const client = new MongoClient(shardUri(this.#uri, host), {
       appName: this.#appName,
@@ -120,14 +122,12 @@ export class Cluster {
       readPreference: 'primary',
       ...(credentials?.source ? { authSource: credentials.source } : {}),
     })
-    try {
-      // The driver's own timeoutMS has no effect in 7.8.
-      return await work((database, command) =>
-        client.db(database).command(command, { signal: AbortSignal.timeout(defaultTimeoutMS) } as object),
-      )
-    } finally {
-      await client.close()
-    }
+    this.#shards.add(client)
+    return client
+  }
+
+  async closeShard(client: MongoClient): Promise<void> {
+    await client.close().finally(() => this.#shards.delete(client))
   }
 
   /** Whether bulk reads may go to secondaries. False before `readFacts` has read what the cluster is. */
@@ -224,7 +224,8 @@ export class Cluster {
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#ending)
+    this.#closed = true
+    await Promise.all([...this.#ending, ...[...this.#shards].map((client) => this.closeShard(client))])
     await this.client.close()
   }
 }

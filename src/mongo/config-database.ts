@@ -7,6 +7,8 @@ import { toUuid } from './uuid.ts'
 export interface Shard {
   /** The `_id` in `config.shards`. */
   name: string
+  /** Its members: setName/host:port,host:port */
+  host: string
   /** `removeShard` has been run, and the balancer moves the shard's chunks to others. `listShards` shows the same field. */
   draining: boolean
   zones: string[]
@@ -18,6 +20,7 @@ export async function readShards(cluster: Cluster): Promise<Shard[]> {
   return found
     .map((shard) => ({
       name: stringOf(fieldNamed(shard, '_id')) ?? '',
+      host: stringOf(fieldNamed(shard, 'host')) ?? '',
       draining: isTruthy(fieldNamed(shard, 'draining')),
       zones: zonesOf(shard),
     }))

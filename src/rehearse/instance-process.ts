@@ -89,7 +89,7 @@ export class InstanceProcess {
   }
 }
 
-/** Without the settings of an instance of the operator: a token, TLS, a log file, a Redis. */
+/** The environment without the operator's settings of tandem, such as a token, TLS files, a log file or a Redis. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TANDEM_')))
 }

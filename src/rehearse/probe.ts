@@ -6,7 +6,7 @@ import type { RehearsalCluster } from './rehearsal-cluster.ts'
 export interface Probe {
   name: string
   side: 'source' | 'destination'
-  /** What would go wrong without it. */
+  /** Why tandem relies on it. */
   reason: string
   /** The first release (major version) with this property. Older servers are not probed. */
   since?: number

@@ -120,7 +120,7 @@ export const readProbes: readonly Probe[] = [
   },
 ]
 
-/** The events of the probes' database from now until all changes of `write`, as tandem's change stream asks for them. */
+/** Runs `write` and returns the events that it causes in the probes' database, with the options of tandem's streams. */
 async function eventsOf({ client, db, major }: ProbePlace, write: () => Promise<unknown>): Promise<Document[]> {
   const startAtOperationTime = await clusterTime(client)
   await write()

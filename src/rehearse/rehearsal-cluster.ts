@@ -58,13 +58,13 @@ export class RehearsalCluster {
     return String((await this.client.db('admin').command({ hello: 1 }))['topologyVersion']?.processId)
   }
 
-  /** False also if the servers do not say, as routers do. */
+  /** Also false if the server does not report the mode. A router does not. */
   async isBlocked(): Promise<boolean> {
     const { repl } = await this.client.db('admin').command({ serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
     return repl?.userWriteBlockMode === blockedMode
   }
 
-  /** Databases that a rehearsal must not meet: those with its prefix, and tandem's metadata. */
+  /** Existing databases that prevent a rehearsal: those with its prefix, and tandem's metadata. */
   async occupied(prefix: string): Promise<string[]> {
     return (await this.#databases()).filter((name) => name.startsWith(`${prefix}_`) || name === metadataDatabase)
   }

@@ -13,7 +13,7 @@ export interface RehearsalReport {
   probes: ProbeResult[]
   /** Null if the sync did not complete. */
   sync: RehearsalResult | null
-  /** Differences that the comparison found afterwards, the first of them as text; null if there was no comparison. */
+  /** The result of the comparison after the commit, with the first differences as text; null if there was none. */
   comparison: { equal: boolean; documents: number; differences: string[] } | null
   /** Why the rehearsal ended early; null if it did not. */
   failure: string | null

@@ -67,7 +67,7 @@ export class Rehearsal {
     try {
       await Promise.all(['rehearsal-1', 'rehearsal-2'].map((id) => this.#launch(id)))
       writing = Promise.all(workloads.map((one) => one.run(AbortSignal.any([signal, stopWriting.signal]))))
-      // A failure of the workload is thrown where it is awaited.
+      // Avoids an unhandled rejection. A failure of the workload is thrown where `writing` is awaited.
       writing.catch(() => {})
       await this.#postAll('start', this.#startBody())
       report('sync started by two instances, while a workload changes documents and definitions')
@@ -77,7 +77,7 @@ export class Rehearsal {
       const takeoverSeconds = await this.#killCoordinator()
       report(`the other instance took over ${takeoverSeconds.toFixed(1)} s after the coordinator was killed`)
       await this.#writeFor(minutes * 30_000)
-      // Without write blocking on the source, a write during a commit ends it.
+      // The source is not blocked, so a write during the commit would make it fail.
       stopWriting.abort()
       await writing
       const dryRun = await this.#dryRun()

@@ -57,7 +57,7 @@ export async function runRehearse(
   const source = new RehearsalCluster('cluster0', options.cluster0)
   const destination = new RehearsalCluster('cluster1', options.cluster1)
   try {
-    // An unwritable file is noticed before the rehearsal and not after it.
+    // Opened now, so that a file that cannot be written is reported before the rehearsal.
     const file = options.report === null ? null : openSync(options.report, 'w')
     const clusters = await prepared(source, destination, options)
     const databases = new RehearsalDatabases(options.prefix, { source, destination })
@@ -79,7 +79,7 @@ export async function runRehearse(
 const textOf = (error: unknown): string =>
   error instanceof RehearsalFailure ? redactUris(error.message) : errorText(error)
 
-/** Refuses to begin where anything of another sync or rehearsal exists. */
+/** Throws RehearsalFailure if the clusters have metadata of a sync, or databases of another rehearsal. */
 async function prepared(
   source: RehearsalCluster,
   destination: RehearsalCluster,
@@ -89,11 +89,6 @@ async function prepared(
   const [ours, theirs] = await Promise.all([source.processId(), destination.processId()])
   if (ours === theirs && ours !== 'undefined') {
     throw new RehearsalFailure('--cluster0 and --cluster1 lead to the same server; give two clusters')
-  }
-  if (cluster0.topology === 'sharded cluster' && cluster1.topology === 'replica set') {
-    throw new RehearsalFailure(
-      'tandem does not sync a sharded cluster to a replica set; give two clusters of one topology',
-    )
   }
   if (blockWrites && (await destination.isBlocked())) {
     throw new RehearsalFailure(
@@ -142,7 +137,7 @@ class Run {
     let failure: string | null = null
     try {
       probes = await this.#probe()
-      // A sync may stop or lose changes for the reason that a probe has found, and would only take longer to say so.
+      // A sync could stop or lose changes for the same reason, and would only take longer to show it.
       if (!probes.every(({ passed }) => passed)) throw new RehearsalFailure('a probe failed, so no sync was run')
       sync = await this.#sync()
       comparison = await this.#compare()

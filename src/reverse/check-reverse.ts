@@ -13,7 +13,7 @@ import type { RetryContext } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
 import { eventsSince } from './events-since.ts'
 
-/** Time limit of the checks, ms. A reversal is refused when a cluster does not answer within this time. */
+/** Time limit of the checks in milliseconds. If a cluster does not answer within this time, the reversal is refused. */
 const patienceMS = 20_000
 
 export interface ReversalToCheck {
@@ -29,7 +29,8 @@ export interface ReversalToCheck {
  *
  * The oplog of the former source must reach back to the commit, because only this oplog shows whether documents were
  * written there that exist on no other cluster. A convergence would delete these. The oplog of the new source need not
- * reach back, and its position need not be known: `prepareDestination` then requests that all collections are converged.
+ * reach back to the commit, and the position in it need not be known: `prepareDestination` then requests that all
+ * collections are converged.
  */
 export async function checkReverse({ record, source, destination, context }: ReversalToCheck): Promise<void> {
   const { configuration } = record
@@ -55,9 +56,10 @@ export async function checkReverse({ record, source, destination, context }: Rev
 }
 
 /**
- * Refuses a reversal while a collection is being resharded, because that ends with a collection of another UUID. On the
- * former source, tandem would lose the collection that it writes. On the new source, it would have to converge
- * the collection right after the reversal. A resharding that begins there later is followed as in every sync.
+ * Refuses a reversal while a collection is being resharded, because the resharding replaces the collection by one with
+ * another UUID. On the former source, tandem would lose the collection that it writes. On the new source, it would have
+ * to converge the collection right after the reversal. If a resharding begins on the new source later, tandem follows
+ * it as in every sync.
  */
 async function refuseResharding(source: Cluster, destination: Cluster): Promise<void> {
   const commands = 'reshardCollection, moveCollection or unshardCollection'
@@ -106,7 +108,8 @@ async function refuseChanged(
     )
   }
   for await (const events of eventsSince(cluster, position, context)) {
-    // A document may have expired there while writes were enabled. The reversal copies it back from the new source.
+    // A delete is no reason to refuse: a document may have expired there while writes were enabled. The reversal copies
+    // such a document back from the new source.
     const foreign = events.find((event) => event.kind !== 'delete')
     if (!foreign) continue
     throw new RefusedError(

@@ -14,7 +14,7 @@ export async function* eventsSince(
   const appendNoOp = () => appendOplogNote(cluster, 'reverse')
   await retry('reading the current cluster time', context, appendNoOp)
   const now = cluster.latest
-  // On a quiet cluster, this second no-op makes the stream pass that time.
+  // On a cluster without writes, this second no-op makes the stream pass that time.
   await retry('reading the current cluster time', context, appendNoOp)
   for await (const batch of readChangeStream(cluster, position, context)) {
     const events = batch.events

@@ -5,11 +5,12 @@ import { isUserCollection } from '../domain/namespace.ts'
 import { retry } from '../mongo/retry.ts'
 
 /**
- * Whether movePrimary may have moved a database of the new source since the commit. It clones all unsharded collections
- * of the database under new UUIDs, without change events of their documents. Since 8.0 it leaves those that the config
- * servers track where they are. No placement of the new source is stored yet, so this recognizes a move by its result: no
- * known collection that it moves is left, and the database has such collections that are not known. An application that
- * replaces all of them has the same result. The convergence is then not needed, and does no harm.
+ * Resolves with true if movePrimary may have moved a database of the new source since the commit. It clones all
+ * unsharded collections of the database under new UUIDs, without change events of their documents. Since 8.0 it does
+ * not move those that the config servers track. No placement of the new source is stored yet, so this function
+ * recognizes a move by its result: of the collections that it moves, the database has none that is in the catalog, and
+ * at least one that is not. An application that replaces all of them has the same effect. The convergence is then not
+ * needed, and does no harm.
  */
 export async function mayHaveMoved({ source, selection, catalog, context }: CommitParts): Promise<boolean> {
   if (!source.sharded) return false

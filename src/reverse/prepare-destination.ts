@@ -25,10 +25,10 @@ export interface PrepareParts {
  * Prepares the former source as the destination: blocks writes, defers options, reconciles its definitions with the new
  * source, and reconciles every document that changed there after the commit. It can be repeated.
  *
- * If an oplog no longer contains the changes, or the commit did not store its position, it reconciles nothing and returns
- * true. The convergence of all collections
- * then reconciles the definitions and compares every document.
- * @returns true when all collections are to be converged
+ * If an oplog no longer contains the changes, or the commit did not store its position, this function reconciles
+ * nothing and returns true. The convergence of all collections then reconciles the definitions and compares every
+ * document.
+ * @returns true if all collections must be converged
  */
 export async function prepareDestination({
   commit,
@@ -39,8 +39,8 @@ export async function prepareDestination({
 }: PrepareParts): Promise<boolean> {
   const { source, destination, definitions, context, atStep } = commit
   atStep('reverseClearFormer')
-  // The reversal has announced the move before it moved the state. The announcement is repeated here, because an earlier
-  // release, which announces nothing, may have begun the reversal.
+  // The reversal announced the move before it moved the state. The announcement is repeated here, because an earlier
+  // release, which does not announce a move, may have begun the reversal.
   await superseded.announceMove(record)
   await superseded.clear()
   atStep('reverseDeferOptions')
@@ -54,8 +54,8 @@ export async function prepareDestination({
   atStep('reverseDefinitions')
   try {
     for (const database of await databasesOf(commit)) {
-      // 'copied': the new source got these collections after user writes were enabled there, so the change stream contains
-      // all of their documents.
+      // 'copied': collections that are new here were created on the new source after user writes were enabled there, so
+      // the change stream contains all of their documents.
       await definitions.reconcile(database, 'all', 'copied')
     }
     atStep('reverseReconcile')
@@ -72,10 +72,10 @@ export async function prepareDestination({
 }
 
 /**
- * Reconciles documents that changed on the former source after the commit. There should be none, because user writes are
- * blocked, and servers from 6.0 on expire no documents while the block is on. However, an operator may have lifted the
- * block for a while, so that documents expired. The former source's change stream contains their identities, and the
- * documents are read from the new source.
+ * Reconciles documents that changed on the former source after the commit. There should be none, because user writes
+ * are blocked, and servers from 6.0 on expire no documents while the block is on. However, an operator may have lifted
+ * the block for a while, so that documents expired. The former source's change stream contains their identities, and
+ * the documents are read from the new source.
  */
 async function reconcileOwnChanges(
   { source, destination, catalog, context }: CommitParts,

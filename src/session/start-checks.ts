@@ -1,3 +1,4 @@
+import { checkBalancing } from '../checks/balancing.ts'
 import { type Check, type CheckedClusters, findingsOf, toRefusal } from '../checks/check.ts'
 import { checkClocks } from '../checks/clocks.ts'
 import { checkCollections } from '../checks/collections.ts'
@@ -11,6 +12,7 @@ import { checkOptions, checkReversible } from '../checks/options.ts'
 import { checkPrivileges } from '../checks/privileges.ts'
 import { checkCompatibility, checkReleases } from '../checks/releases.ts'
 import { checkShardIndexes } from '../checks/shard-indexes.ts'
+import { checkShardLoad } from '../checks/shard-load.ts'
 import { checkShardingEntries } from '../checks/sharding.ts'
 import { checkTimeSeries } from '../checks/time-series.ts'
 import { checkTopology } from '../checks/topology.ts'
@@ -72,9 +74,11 @@ const advising: Check[] = [
   checkShardIndexes,
   checkDrainingShards,
   checkZones,
+  checkBalancing,
   checkDuplicateIds,
   checkDisk,
   checkOplogWindow,
+  checkShardLoad,
   checkClocks,
   checkExistingData,
 ]

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { BackOff } from '../domain/back-off.ts'
 import { concurrencyOf, type Limits, type LimitsReport, type LoadLevel, noLimits } from '../domain/limits.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { pressureOn } from '../mongo/destination-pressure.ts'
+import { DestinationPressure } from '../mongo/destination-pressure.ts'
 import { Pace } from './pace.ts'
 import { Slots } from './slots.ts'
 
@@ -30,7 +30,7 @@ export class Throttle {
   readonly #reads = new Slots(() => this.readConcurrency)
   readonly #writes = new Slots(() => this.#backOff.allowed(this.writeConcurrency))
   #limits: Limits = noLimits
-  #watching: NodeJS.Timeout | null = null
+  #watching: { stop(): void } | null = null
   readonly #listeners = new Set<() => void>()
 
   constructor(loadLevel: LoadLevel, backOff: BackOff = new BackOff()) {
@@ -144,15 +144,27 @@ export class Throttle {
 
   /** Polls the load of the destination while the copy is written, until `unwatch` is called. */
   watch(destination: Cluster): void {
-    if (this.#watching) clearInterval(this.#watching)
-    const poll = async (): Promise<void> => this.#observe(await pressureOn(destination))
-    // A failed poll says nothing about the load of the destination. The duration of the writes still shows it.
-    this.#watching = setInterval(() => void poll().catch(() => this.#observe(null)), pollMS)
-    this.#watching.unref()
+    this.#watching?.stop()
+    const pressure = new DestinationPressure(destination)
+    let polling = false
+    const poll = async (): Promise<void> => {
+      // A shard that does not answer delays a poll for longer than the interval.
+      if (polling) return
+      polling = true
+      // A failed poll says nothing about the load of the destination. The duration of the writes still shows it.
+      this.#observe(await pressure.read().catch(() => null))
+      polling = false
+    }
+    const timer = setInterval(() => void poll(), pollMS).unref()
+    const stop = (): void => {
+      clearInterval(timer)
+      void pressure.close().catch(() => {})
+    }
+    this.#watching = { stop }
   }
 
   unwatch(): void {
-    if (this.#watching) clearInterval(this.#watching)
+    this.#watching?.stop()
     this.#watching = null
     // From now on, the load of the destination limits no writes.
     this.#backOff.reset()

@@ -8,7 +8,7 @@ import { toStored } from './verdict.ts'
 /** The partition numbers of the verifier's stream positions, stored next to those of event application. */
 export const streamPartition: Record<Side, number> = { source: -1, destination: -2 }
 
-/** Interval for storing a position that has advanced without passing a change. */
+/** The interval in which a position is stored that has advanced without passing a change. */
 const idlePositionMS = 10_000
 
 export interface CheckpointParts {
@@ -25,7 +25,7 @@ export interface CheckpointParts {
  */
 export class Checkpoint {
   readonly #parts: CheckpointParts
-  /** Finished ranges that are not stored yet. No suspect of a range has a higher number than the range. */
+  /** Finished ranges that are not stored yet. A suspect of a range has the number of the range or a lower one. */
   #doneRanges: { number: number; range: VerifiedRange }[] = []
   #range = 1
   #savedAt: Record<Side, number> = { source: 0, destination: 0 }
@@ -73,13 +73,13 @@ export class Checkpoint {
     const stored = new Set(this.#doneRanges.filter(({ number }) => number <= safe))
     await store.saveRanges([...stored].map(({ range }) => range))
     this.#doneRanges = this.#doneRanges.filter((one) => !stored.has(one))
-    // Ranges must be stored first. If a range of these collections finishes later, the next checkpoint removes it.
+    // This comes after `saveRanges`. If a range of these collections finishes later, the next checkpoint removes it.
     await store.removeRanges(gone)
     if (isOver()) return
     for (const [side, follower] of followers) await this.#movePosition(side, follower)
   }
 
-  /** Stores an idle position rarely, because each store is itself a change that the destination's stream must read. */
+  /** Stores an idle position rarely, because each such write is a change that the destination's stream must read. */
   async #movePosition(side: Side, follower: Follower): Promise<void> {
     const position = follower.takePosition(
       this.#parts.rechecks.safeBatch(side, follower.newest),

@@ -4,15 +4,15 @@ import { DocumentPairing } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
 
 export interface RangeComparison {
-  /** Documents read. */
+  /** Number of documents read. */
   documents: Record<Side, number>
   bytes: number
 }
 
 /**
  * Reads the same range of one collection from both clusters and compares it. Calls `suspect` with the `_id` element of
- * each document that is not byte for byte equal on both. Such a document need not differ, because both clusters may
- * change during the read.
+ * each document for which the two reads did not return the same bytes. The document may be equal nevertheless, because
+ * both clusters may change during the reads.
  */
 export async function compareRange(
   source: RawCursor,

@@ -75,7 +75,8 @@ export class RecheckComparison {
       if (byIdentity.delete(identityKey(recheck.idElement))) unequal.push(recheck)
       else equal.push(recheck)
     }
-    // Under a collation, a document may be found with another spelling of the `_id`. It gets its own recheck.
+    // Under a collation, the read may also find documents whose `_id` is another string that compares equal. They get
+    // rechecks of their own.
     for (const idElement of byIdentity.values()) this.#parts.rechecks.foundDifferent(entry.uuid, idElement)
     this.#parts.rechecks.different(unequal, now)
     this.#parts.rechecks.equal(equal)
@@ -94,9 +95,7 @@ export class RecheckComparison {
   }
 }
 
-/**
- * Maps `_id` elements by identity key. It is equal for all spellings of an `_id`, for instance for 1 and NumberLong(1).
- */
+/** Maps `_id` elements by identity key, which is equal for all encodings of an `_id`, such as 1 and NumberLong(1). */
 export function byIdentityKey(idElements: readonly Buffer[]): Map<string, Buffer> {
   return new Map(idElements.map((idElement) => [identityKey(idElement), idElement]))
 }

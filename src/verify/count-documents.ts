@@ -7,11 +7,12 @@ import type { Side } from './rechecks.ts'
 
 const atOnce = 16
 
-/** Counting reads the statistics of every collection, so the interval grows by `countCollectionMS` per collection. */
+/** A count reads the statistics of every collection, so the interval grows by `countCollectionMS` per collection. */
 const countMS = 5_000
 const countCollectionMS = 250
 /**
- * With more collections than this, the verdict uses the last counts, because counting takes commands per collection.
+ * With more collections than this, a verdict does not count again but uses the last counts, because a count sends
+ * commands for each collection.
  */
 const countedAtVerdict = 100
 

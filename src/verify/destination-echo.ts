@@ -1,6 +1,6 @@
 import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
 
-/** After this wait (ms), documents are compared anyway: comparing twice is better than waiting for a slow stream. */
+/** After this wait (ms), documents are compared anyway: to compare twice is better than to wait for a slow stream. */
 const patienceMS = 1_000
 
 interface Sample {
@@ -11,9 +11,9 @@ interface Sample {
 }
 
 /**
- * Computes the source time up to which changes should be compared. Applying a change is itself a change on the
- * destination, which the destination's stream delivers a little later. Comparing earlier would compare every document
- * twice.
+ * Computes the source time up to which changed documents should be compared. The write that applies a change is itself
+ * a change on the destination, which the destination's stream delivers a little later and which requires a comparison
+ * too. A comparison before that would therefore be repeated.
  */
 export class DestinationEcho {
   #comparable: ClusterTime = 0n
@@ -23,7 +23,7 @@ export class DestinationEcho {
    * @param applied the source time up to which changes are applied
    * @param latest the newest known cluster time of the destination
    * @param known the time up to which the destination's changes have been read
-   * @param now ms
+   * @param now in milliseconds of `performance.now()`
    */
   comparable(applied: ClusterTime, latest: ClusterTime, known: ClusterTime, now: number): ClusterTime {
     const sample = this.#sample

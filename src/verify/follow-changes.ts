@@ -31,8 +31,8 @@ export interface FollowerParts {
 
 const capacityPollMS = 20
 /**
- * Wait after a small batch before the next request, ms. The server returns available events at once, and a thousand
- * replies with one event each cost both sides many times as much as one reply with a thousand events.
+ * Wait after a small batch before the next request, ms. The server returns available events immediately, and a thousand
+ * replies with one event each cost tandem and the server many times as much as one reply with a thousand events.
  */
 const gatherMS = 200
 const largeBatch = 4_000
@@ -46,13 +46,14 @@ const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'de
  *       └── too many rechecks are open, a verdict is due, or event application ends, drains                │
  *           or loses partitions ◀──────────────────────────────────────────────────────────────────────────┘
  *
- * On the source, the batches that event application reads are used instead of a second stream wherever possible. Both
- * ways continue from the same position and record changes in the same way, so what is stored does not depend on how a
- * batch arrived. The events are parsed here, from the server's bytes, before event application has processed them.
+ * On the source, the follower uses the batches that event application reads instead of a second stream, wherever
+ * possible. Either stream continues from the follower's position, and its changes are recorded in the same way, so what
+ * is stored does not depend on which stream a batch is from. The follower itself parses the events, from the server's
+ * bytes, before event application has processed them.
  */
 export class Follower {
   readonly #parts: FollowerParts
-  /** Positions of the batches taken, oldest first. */
+  /** Positions of the recorded batches that `takePosition` has not returned or passed yet, oldest first. */
   #positions: { batch: number; isEmpty: boolean; position: StreamPosition; begunAt: number }[] = []
   #newest = 0
   /** Every event up to here is recorded. */
@@ -164,8 +165,8 @@ export class Follower {
 
   /**
    * Returns the position right after batch `safeBatch`, which is the last position that may be stored
-   * (`Rechecks.safeBatch`). The follower then forgets it and all earlier ones. Returns null if that position was taken
-   * before, and, without `alsoIdle`, also if the batches since the last position taken contain no changes.
+   * (`Rechecks.safeBatch`). Returns null if it was returned before. Without `alsoIdle`, also returns null if no batch
+   * since the last returned position contains a change.
    */
   takePosition(safeBatch: number, alsoIdle: boolean): StreamPosition | null {
     const after = this.#positions.findIndex(({ batch }) => batch > safeBatch)
@@ -184,8 +185,8 @@ export class Follower {
   }
 
   /**
-   * The source UUID of a destination collection. Undefined for a collection that is not in the catalog: changes in it
-   * need no recheck, because the comparison of definitions reports the collection itself.
+   * Returns the source UUID of a destination collection; undefined if the catalog does not have the collection. Changes
+   * in such a collection need no recheck, because the comparison of definitions reports the collection itself.
    */
   #onSource(uuid: string): string | undefined {
     const known = this.#sourceUuids.get(uuid)

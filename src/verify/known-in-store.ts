@@ -1,6 +1,6 @@
 /** The part of a recheck that the store holds. */
 export interface Identified {
-  /** Equal for all spellings of one identity, for instance for 1 and NumberLong(1). */
+  /** Equal for all encodings of one identity, such as 1 and NumberLong(1). */
   readonly key: string
   readonly uuid: string
   readonly idElement: Buffer
@@ -21,7 +21,7 @@ export class KnownInStore {
     this.#kept.set(key, { key, uuid, idElement })
   }
 
-  /** Called when a recheck was compared equal. It becomes removable when it is in the store. */
+  /** Called when a recheck was compared equal. If it is in the store, it becomes removable. */
   equal(key: string): void {
     const entry = this.#kept.get(key)
     if (!entry) return
@@ -29,7 +29,7 @@ export class KnownInStore {
     this.#removable.set(key, entry)
   }
 
-  /** Drops a recheck that stays in the store. It needs no memory here until it is read from the store again. */
+  /** Forgets a recheck that stays in the store, until it is read from the store again. */
   drop(key: string): void {
     this.#kept.delete(key)
   }

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { idElementOf, identityKey } from '../documents/identity.ts'
 import type { Side } from './rechecks.ts'
 
-/** Maximum number of documents found on one side only. Above it, all of them become suspects and are compared again. */
+/** Maximum number of unpaired documents of one side. With more, all of them become suspects and are compared again. */
 const unpairedMax = 4_000
 
 interface Unpaired {
@@ -54,7 +54,8 @@ export class DocumentPairing {
   }
 
   /**
-   * Takes a document whose counterpart is not at the same position: it came earlier, comes later, or does not exist.
+   * Takes a document that does not have its pair at the same position on the other side. The pair came earlier, comes
+   * later, or does not exist.
    */
   single(side: Side, document: Buffer): void {
     const idElement = idElementOf(document)

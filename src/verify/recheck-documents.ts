@@ -15,7 +15,9 @@ export function onSource(entry: CatalogEntry): SourceCollection {
   return { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
 }
 
-/** Takes the new name from a read error of the source, so that reads use it before the rename event is applied. */
+/**
+ * Takes the new name from an error of a source read, so that reads use this name before the rename event is applied.
+ */
 export function followName(entry: CatalogEntry, error: unknown): void {
   entry.sourceName = renamedTo(error) ?? entry.sourceName
 }
@@ -93,7 +95,7 @@ function isSame(content: Buffer | string, document: Buffer): boolean {
 }
 
 export interface Explanation extends Pick<Mismatch, 'kind' | 'field'> {
-  /** The `_id` element with the source's spelling, or with the destination's when only the destination has it. */
+  /** The `_id` element of the source's document, or of the destination's if only the destination has the document. */
   idElement: Buffer
 }
 

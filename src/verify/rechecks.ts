@@ -15,15 +15,20 @@ export interface Recheck {
   /** Time of the newest change on the source. The comparison waits until that change is applied. */
   changedAt: ClusterTime
   /**
-   * The newest batch of each stream with an event for it; 0 for none. Stored positions stay before that batch (see
-   * `safeBatch`).
+   * The newest batch of each stream with an event of the document; 0 for none. Stored positions stay before that batch
+   * (`safeBatch`).
    */
   newestBatch: Record<Side, number>
-  /** Number of the range whose scan found it different; 0 if none did, or if a stream has an event (`safeRange`). */
+  /**
+   * Number of the range whose scan found it different; 0 if none did, or if a stream has an event of it (`safeRange`).
+   */
   range: number
   /** True when the stored entry suffices: after a crash, the document is still compared before any verdict. */
   stored: boolean
-  /** No stream or range would name it again after a restart, so it is stored before any position advances. */
+  /**
+   * True if neither a stream nor a scan would create this recheck again after a restart. It is then stored before any
+   * position advances.
+   */
   mustStore: boolean
   /** Number of attempts since its last change that did not find it equal. */
   attempts: number
@@ -47,16 +52,16 @@ const sides = ['source', 'destination'] as const
 /**
  * All documents that must be compared (again), by identity. There is one recheck per document, however often it
  * changes. The change streams are the durable queue: most rechecks exist only in memory, and the stored position of
- * each stream stays before the newest batch that named such a document. This is safe in a crash at any time:
+ * each stream stays before the newest batch with an event of such a document. This is safe in a crash at any time:
  *
  * - Assume that a document changed on one side after it was last compared equal, and that `newest` is the last batch of
- *   that side's stream that named it. The stored position is before `newest`, so a restart reads `newest` again and
- *   creates the recheck again. The events of earlier batches are not needed: they are of the same side, and a
- *   comparison reads the current document, not the event.
+ *   that side's stream with an event of the document. The stored position is before `newest`, so a restart reads
+ *   `newest` again and creates the recheck again. The events of earlier batches are not needed: they are of the same
+ *   side, and a comparison reads the current document, not the event.
  * - Therefore a frequently changed document does not hold the position back: each change lets the position advance to
  *   the batch before it.
- * - A document that a scan found different is in no stream. Its range is not stored as done until the document is
- *   resolved, stored, or named by a stream, which covers it from then on.
+ * - A document that a scan found different may have no event. Its range is not stored as done until the document is
+ *   resolved or stored, or until a stream has an event of it. From then on, the position of that stream covers it.
  * - Only a document that stays different over several comparisons is stored on its own. The store then covers it until
  *   it changes again.
  */
@@ -98,7 +103,7 @@ export class Rechecks {
     if (recheck.newestBatch.source === 0 && recheck.newestBatch.destination === 0) recheck.range ||= range
   }
 
-  /** Called when the comparison of another spelling of its `_id` read this document and found it different. */
+  /** Called when a comparison by an equal `_id` (under a collation) also read this document and found it different. */
   foundDifferent(uuid: string, idElement: Buffer): void {
     this.#known(uuid, idElement).mustStore = true
   }
@@ -152,7 +157,8 @@ export class Rechecks {
   }
 
   /**
-   * Resolves rechecks that were compared equal or whose collection was dropped. A newer change keeps its own recheck.
+   * Resolves rechecks that were compared equal or whose collection was dropped. If the document has changed since, the
+   * recheck of that change stays.
    */
   equal(rechecks: readonly Recheck[]): void {
     for (const recheck of rechecks) {
@@ -234,7 +240,7 @@ export class Rechecks {
     this.#equalInStore(key)
   }
 
-  /** A stored entry is not removed while a recheck of its document waits, because the recheck may rely on it. */
+  /** Keeps a stored entry while a recheck of its document waits, because the recheck may rely on the entry. */
   #equalInStore(key: string): void {
     if (!this.#waiting.has(key)) this.#store.equal(key)
   }

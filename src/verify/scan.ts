@@ -40,8 +40,9 @@ const rangesAtOnceMax = 2
 /** Approximate number of segments that one read loads, estimated from the collections' sizes. */
 const segmentsAtOnce = 1_000
 /**
- * A collection that this many consecutive attempts do not find on the destination was dropped by someone else. Attempts
- * are tens of milliseconds apart. If event application dropped the collection, it is removed from the catalog sooner.
+ * If this many consecutive attempts do not find a collection on the destination, another program has dropped it.
+ * Attempts are tens of milliseconds apart. A collection that event application dropped leaves the catalog sooner than
+ * that.
  */
 const missesMax = 50
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
@@ -126,8 +127,8 @@ export class Scan {
   }
 
   /**
-   * The unfinished ranges of these collections: the segments of the copy, or one range for a collection without
-   * segments.
+   * Returns the unfinished ranges of these collections. The ranges are the segments of the copy, or one range for a
+   * collection without segments.
    */
   async #open(entries: CatalogEntry[]): Promise<Range[]> {
     const segments = await this.#parts.metadata.segments.load(entries.map(({ uuid }) => uuid))
@@ -208,7 +209,7 @@ export class Scan {
         throw source.reason
       }
       if (destination.status === 'rejected') throw destination.reason
-      // A range with a lower bound and no upper bound ends before _id MaxKey.
+      // A range with a lower bound and no upper bound ends before _id MaxKey, so that document is compared separately.
       if (bounds.from && !bounds.to) suspect(current, maxKeyElement)
       return await compareRange(
         source.value,

@@ -33,7 +33,7 @@ const maxTime: ClusterTime = (1n << 64n) - 1n
 /**
  * Compares all open rechecks: first those in memory, then the stored ones, page by page. The next page is read while
  * one is compared. Only rechecks that are still different are written. Because users are waiting, at most one command
- * removes entries that were compared equal. Equal entries that remain are only compared again.
+ * removes entries that were compared equal. The equal entries that remain are compared again later, which is harmless.
  */
 export async function compareEverything(parts: VerdictParts): Promise<Open> {
   const { store, rechecks, comparison } = parts

@@ -47,10 +47,13 @@ const sides = ['source', 'destination'] as const
 const comparedPerSecond = 40_000
 /** Maximum number of rechecks compared with one call. Other exclusive work runs between calls. */
 const comparedPerCallMax = 4_000
-/** Fewer rechecks than this wait for more during `gatherMS`, because single comparisons cost many times as much. */
+/**
+ * With fewer rechecks than this, the verifier waits `gatherMS` for more, because small comparisons cost many times as
+ * much per document.
+ */
 const backlogCount = 4_000
 const gatherMS = 400
-/** Pause when no recheck of a backlog is due yet, because event application must catch up first. */
+/** Pause (ms) while many rechecks are open but few are due, because event application must catch up first. */
 const backlogMS = 100
 const checkpointMS = 1_000
 const idleScanMS = 500
@@ -59,11 +62,14 @@ const revisitMS = 2_000
 /** Interval during the first pass: an earlier process may have left tens of thousands that are equal by now. */
 const firstRevisitMS = 200
 const revisitedAtOnce = 1_000
-/** When event application is further behind than this, it cannot have resolved the stored rechecks yet. */
+/**
+ * While event application is further behind than this, stored rechecks are not compared: they are probably not equal
+ * yet.
+ */
 const behindSeconds = 5
 /**
- * When event application is further behind than this during a burst, comparisons leave it the servers' capacity. Fewer
- * than `deferredCount` rechecks wait. Comparing them later takes little time.
+ * While event application is further behind than this, comparisons wait, so that it can use the servers' capacity. They
+ * do not wait once `deferredCount` rechecks are open. To compare fewer rechecks later takes little time.
  */
 const burstLagSeconds = 0
 const deferredCount = 20_000
@@ -261,7 +267,7 @@ export class Verifier {
     )
   }
 
-  /** The stored position, or the current time for a first run, in which nothing has been compared yet. */
+  /** Returns the stored position, or the current time on the first run, when nothing has been compared yet. */
   async #startOf(side: Side): Promise<StreamPosition> {
     const stored = await this.#checkpoint.loadPosition(side)
     if (stored) return stored
@@ -378,7 +384,7 @@ export class Verifier {
     await this.#checkpoint.save(this.#followers, gone, () => context.signal.aborted)
   }
 
-  /** Serializes comparing and storing, because a taken recheck belongs to one caller. */
+  /** Runs comparisons and checkpoints one at a time, because a taken recheck belongs to one caller. */
   #exclusively<T>(work: () => Promise<T>): Promise<T> {
     const run = this.#busy.then(work)
     this.#busy = run.catch(() => {})

@@ -67,7 +67,7 @@ it('asks for the token, shows the sync once it is entered, and sends commands wi
   await enterToken(page, `${token}x`)
   await shows(page, '#access-note', 'That is not the token of this instance.')
   await enterToken(page, 'with a space')
-  await shows(page, '#access-note', 'A token has printable characters')
+  await shows(page, '#access-note', 'A token consists of printable characters')
   await page.fill('#token', '')
   await enterToken(page, token)
   await shows(page, '#state', 'RUNNING')

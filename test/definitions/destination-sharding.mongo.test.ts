@@ -2,7 +2,7 @@ import { type Binary, type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
 import { newEntry } from '../../src/domain/catalog.ts'
-import { askedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
+import { requestedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
 import { restoreBalancer, stopBalancer } from '../../src/mongo/balancer.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { TransientReplyError } from '../../src/mongo/errors.ts'
@@ -31,7 +31,7 @@ describe('the distribution of a sharded destination', () => {
   })
   beforeEach(() => emptyCluster(client))
 
-  const keyOf = (...fields: Record<string, 1 | 'hashed'>[]) => askedShardKey(fields) as ShardKey
+  const keyOf = (...fields: Record<string, 1 | 'hashed'>[]) => requestedShardKey(fields) as ShardKey
 
   /** Creates the collection, again if it exists, and returns its catalog entry. */
   async function createdAgain(shardKey: ShardKey) {

@@ -4,7 +4,7 @@ import type { CheckedClusters } from '../../src/checks/check.ts'
 import { checkDrainingShards } from '../../src/checks/draining-shards.ts'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
 import { newEntry } from '../../src/domain/catalog.ts'
-import { askedShardKey } from '../../src/domain/shard-key.ts'
+import { requestedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
@@ -64,7 +64,7 @@ it('becomes no primary shard, and gets no chunk of a collection that is distribu
   ] as const) {
     await app.createCollection(name)
     const entry = newEntry('app', { uuid: await uuidOf('wanted'), name }, { options: [], indexes: [] }, 'copied')
-    const shardKey = askedShardKey([{ k: direction }])
+    const shardKey = requestedShardKey([{ k: direction }])
     await sharding.distribute(
       Object.assign(entry, { sourceName: 'wanted', destinationUUID: await uuidOf(name), shardKey }),
     )

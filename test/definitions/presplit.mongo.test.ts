@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, 
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
 import { newEntry } from '../../src/domain/catalog.ts'
 import type { Journal, JournalFields } from '../../src/domain/journal.ts'
-import { askedShardKey } from '../../src/domain/shard-key.ts'
+import { requestedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
@@ -59,7 +59,7 @@ async function distribute(
     return fromUuid((listed as unknown as { info: { uuid: Binary } }).info.uuid)
   }
   const entry = newEntry('app', { uuid: await uuidOf('wanted'), name }, { options: [], indexes: [] }, 'copied')
-  const shardKey = askedShardKey(Object.entries(key).map(([field, direction]) => ({ [field]: direction })))
+  const shardKey = requestedShardKey(Object.entries(key).map(([field, direction]) => ({ [field]: direction })))
   await sharding.distribute(
     Object.assign(entry, { sourceName: 'wanted', destinationUUID: await uuidOf(name), shardKey }),
   )

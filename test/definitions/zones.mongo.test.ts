@@ -5,7 +5,7 @@ import { checkZones } from '../../src/checks/zones.ts'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
 import { copyZones } from '../../src/definitions/zones.ts'
 import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
-import { askedShardKey } from '../../src/domain/shard-key.ts'
+import { requestedShardKey } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Selection } from '../../src/mongo/selection.ts'
@@ -66,7 +66,7 @@ async function entryOf(name: string, key: Record<string, 1 | 'hashed'>): Promise
     return fromUuid((listed as unknown as { info: { uuid: Binary } }).info.uuid)
   }
   const entry = newEntry('app', { uuid: await uuidOf(sourceClient), name }, { options: [], indexes: [] }, 'copied')
-  const shardKey = askedShardKey(Object.entries(key).map(([field, direction]) => ({ [field]: direction })))
+  const shardKey = requestedShardKey(Object.entries(key).map(([field, direction]) => ({ [field]: direction })))
   return Object.assign(entry, { destinationUUID: await uuidOf(destinationClient), shardKey })
 }
 

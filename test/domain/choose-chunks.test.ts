@@ -5,7 +5,7 @@ import {
   chooseChunks,
   type KeyValues,
   type PlannedChunk,
-  splitAlso,
+  splitAtValues,
 } from '../../src/domain/choose-chunks.ts'
 import { typedDouble } from '../../src/domain/raw-bson.ts'
 
@@ -79,10 +79,10 @@ describe('the chunks of a collection', () => {
 
 it('chunks are split at more values, where no chunk begins yet', () => {
   const chunks = chooseChunks(keysOf([10, 20]), keysOf(to(30)), 3, 10)
-  expect(starts(splitAlso(chunks, keysOf([5, 10, 12, 15, 30])))).toEqual([null, 5, 10, 12, 15, 20, 30])
+  expect(starts(splitAtValues(chunks, keysOf([5, 10, 12, 15, 30])))).toEqual([null, 5, 10, 12, 15, 20, 30])
   const sum = (some: readonly PlannedChunk[]) => some.reduce((all, { weight }) => all + weight, 0)
-  expect(sum(splitAlso(chunks, keysOf([5, 12])))).toBeCloseTo(sum(chunks))
-  expect(splitAlso(chunks, [])).toEqual(chunks)
+  expect(sum(splitAtValues(chunks, keysOf([5, 12])))).toBeCloseTo(sum(chunks))
+  expect(splitAtValues(chunks, [])).toEqual(chunks)
 })
 
 describe('the shards of chunks', () => {

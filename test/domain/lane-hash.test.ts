@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { Decimal128 } from 'mongodb'
 import { describe, expect, it } from 'vitest'
-import { hasSpellings, idValueKey } from '../../src/domain/id-value.ts'
+import { hasSeveralEncodings, idValueKey } from '../../src/domain/id-value.ts'
 import { decimalAsNumber, laneHash } from '../../src/domain/lane-hash.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import { anyValue, documentOf } from './bson-arbitraries.ts'
@@ -21,12 +21,12 @@ describe('two encodings of one value', () => {
     )
   })
 
-  it('property: differ only for types that hasSpellings names', () => {
+  it('property: differ only for types that hasSeveralEncodings names', () => {
     fc.assert(
       fc.property(equalPair, ({ one, other, text }) => {
         if (Buffer.compare(one, other) !== 0)
           expect(
-            [one, other].map((value) => hasSpellings(value[0] as number)),
+            [one, other].map((value) => hasSeveralEncodings(value[0] as number)),
             text,
           ).toEqual([true, true])
       }),

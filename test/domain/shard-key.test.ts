@@ -2,11 +2,11 @@ import { BSON, BSONRegExp, type Document, Int32, MinKey } from 'mongodb'
 import { describe, expect, it } from 'vitest'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import {
-  askedShardKey,
   canBecomeKey,
   isAddressable,
   isKeyed,
   isPrefix,
+  requestedShardKey,
   sameShardKey,
   shardKeyValues,
   showShardKey,
@@ -62,7 +62,7 @@ describe('the values of a shard key', () => {
 describe('a shard key', () => {
   it('is converted from the form that the server stores and from the form of a start request', () => {
     expect(toShardKey(readFields(bytes({ k: 1, 'a.b': 'hashed' })))).toEqual(key('k', 'a.b#'))
-    expect(askedShardKey([{ k: 1 }, { 'a.b': 'hashed' }])).toEqual(key('k', 'a.b#'))
+    expect(requestedShardKey([{ k: 1 }, { 'a.b': 'hashed' }])).toEqual(key('k', 'a.b#'))
     expect(showShardKey(key('k', 'a.b#'))).toBe('{"k": 1, "a.b": "hashed"}')
   })
 

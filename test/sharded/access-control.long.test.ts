@@ -1,9 +1,19 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Finding } from '../../src/domain/finding.ts'
+import { commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
-import { commit, shardedCollection, start } from '../support/sharded-pair.ts'
-import { startTandem } from '../support/tandem-process.ts'
+import { shardedCollection, start } from '../support/sharded-pair.ts'
+import { startTandem, type Tandem } from '../support/tandem-process.ts'
+
+/** Reads the messages of the warnings ShardNotReadable. */
+async function warningsOf(tandem: Tandem): Promise<string[]> {
+  const { body } = await tandem.post('check', { source: 'cluster0', destination: 'cluster1' })
+  const findings = body['findings'] as Finding[]
+  expect(findings.filter(({ severity }) => severity === 'error')).toEqual([])
+  return findings.flatMap(({ name, message }) => (name === 'ShardNotReadable' ? [message] : []))
+}
 
 let source: ShardedCluster
 let destination: ShardedCluster
@@ -15,7 +25,7 @@ afterAll(async () => {
   await Promise.all([source?.stop(), destination?.stop()])
 })
 
-test("with access control, mongosync's roles are sufficient, and a user without them is refused", async () => {
+test("with access control, mongosync's roles are sufficient, and a user without them is refused; that the shards do not know the user is only a warning", async () => {
   const client = new MongoClient(source.uri)
   try {
     const things = await shardedCollection(source, client, 'things', { k: 1 }, [20])
@@ -32,6 +42,10 @@ test("with access control, mongosync's roles are sufficient, and a user without 
 
     await using tandem = await startTandem({ cluster0, cluster1 })
     await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
+    expect(await warningsOf(tandem)).toEqual([
+      expect.stringMatching(/on the source .*AuthenticationFailed.*estimatedOplogTimeRemaining/),
+      expect.stringMatching(/on the destination .*AuthenticationFailed.*cache/),
+    ])
     expect(await start(tandem)).toEqual({ status: 200, body: { success: true } })
     await commit(tandem)
     expect((await compareBoth(source.uri, destination.uri)).differences).toEqual([])

@@ -1,15 +1,25 @@
 import type { Timestamp } from 'mongodb'
 import { MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import type { Finding } from '../../src/domain/finding.ts'
+import { canCommit, failure } from '../support/commits.ts'
 import { metricsOf } from '../support/metrics-of.ts'
-import { canCommit, ShardedPair } from '../support/sharded-pair.ts'
+import { ShardedPair, start } from '../support/sharded-pair.ts'
 
-/** The oplog window of a sharded source is the shortest window of its shards, also while PAUSED. */
+/** The oplog window of a sharded source is the shortest window of its shards, also while PAUSED and FAILED. */
 
 /** The server truncates oplogs at checkpoints, which happen every second here. */
 const pair = new ShardedPair({ oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] }, { shards: 1 })
 /** tandem reads the oplogs once a minute. */
 const soon = { timeout: 180_000, interval: 200 }
+
+const big = 'x'.repeat(200_000)
+async function fill(documents: number): Promise<void> {
+  const filler = pair.sourceClient.db('app').collection<{ _id: number; big: string }>('fill')
+  for (let at = 0; at < documents; at++) {
+    await filler.replaceOne({ _id: at % 5 }, { big: `${at}${big}` }, { upsert: true })
+  }
+}
 
 it('the shard with the shortest oplog window determines how long the sync may be paused', async () => {
   await pair.sourceClient.db('app').collection('things').insertOne({ n: 1 })
@@ -22,13 +32,6 @@ it('the shard with the shortest oplog window determines how long the sync may be
   expect(await tandem.post('pause')).toMatchObject({ status: 200 })
 
   // The collection is on one shard, so only that shard's oplog fills up and discards entries that are not applied.
-  const big = 'x'.repeat(200_000)
-  const filler = pair.sourceClient.db('app').collection<{ _id: number; big: string }>('fill')
-  const fill = async (documents: number): Promise<void> => {
-    for (let at = 0; at < documents; at++) {
-      await filler.replaceOne({ _id: at % 5 }, { big: `${at}${big}` }, { upsert: true })
-    }
-  }
   await fill(200)
   const overtaken = async (): Promise<void> => {
     // The server truncates the oplog only while entries are added.
@@ -46,4 +49,27 @@ it('the shard with the shortest oplog window determines how long the sync may be
   )
   // The other shard's oplog still has all entries.
   expect(new Set(begins).size).toBe(2)
+})
+
+it('check warns of the shard with the shortest window, and the time is shown while FAILED', async () => {
+  // One shard's oplog is full since the former test.
+  await fill(10)
+  const tandem = await pair.startTandem()
+  const { body } = await tandem.post('check', { source: 'cluster0', destination: 'cluster1' })
+  expect(body['findings'] as Finding[]).toMatchObject([
+    {
+      severity: 'warning',
+      name: 'ShortOplogWindow',
+      message: expect.stringMatching(/oplog of the shard \S+-shard\d of the source reaches back about 0\.\d hours/),
+    },
+  ])
+  expect(await start(tandem)).toMatchObject({ status: 200 })
+  await canCommit(tandem)
+  await pair.sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } })
+  expect((await failure(tandem)).error).toBe('UnsupportedCollection')
+  const { estimatedOplogTimeRemaining: left } = await tandem.waitFor(
+    (progress) => progress.estimatedOplogTimeRemaining !== undefined,
+    { timeoutSeconds: 30, what: 'the oplog time' },
+  )
+  expect(left).toBe('less than 15 minutes')
 })

@@ -22,7 +22,6 @@ const configurationCommands = {
   updateZoneKeyRange: '_configsvrUpdateZoneKeyRange',
   setUserWriteBlockMode: '_configsvrSetUserWriteBlockMode',
   setClusterParameter: '_configsvrSetClusterParameter',
-  configureCollectionBalancing: '_configsvrConfigureCollectionBalancing',
   balancerCollectionStatus: '_configsvrBalancerCollectionStatus',
   clearJumboFlag: '_configsvrClearJumboFlag',
 }
@@ -32,6 +31,7 @@ const balancerCommands = {
   balancerStart: '_configsvrBalancerStart',
   balancerStop: '_configsvrBalancerStop',
   balancerStatus: '_configsvrBalancerStatus',
+  configureCollectionBalancing: '_configsvrConfigureCollectionBalancing',
 }
 
 /** Commands that are forwarded unchanged to the config server, which stores the cluster's users, roles and defaults. */

@@ -1,0 +1,94 @@
+import type { Document, MongoClient } from 'mongodb'
+import type { Cluster } from './cluster.ts'
+import { readShards } from './config-database.ts'
+
+/** One read may take this long, after the shard was found and connected to. */
+const readMS = 10_000
+/** A shard that did not answer is not asked again for this long, so that it does not delay the answers of the others. */
+const restMS = 30_000
+
+/** Sends a command to the primary of one shard. */
+export type ShardRead = (database: string, command: Document) => Promise<Document>
+
+/** What one shard answered, or why it did not. */
+export type ShardAnswer<Result> = { shard: string } & ({ result: Result } | { error: unknown })
+
+/**
+ * Connections to the shards of a cluster, past the routers, for what a router does not show: oplogs, caches and flow
+ * control. A sync must work without them. Shards may be unreachable for tandem, and may not know its user, because the
+ * config servers store the users of a sharded cluster
+ * (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users). So they are opened when they
+ * are first used, their reads have short time limits, and a shard that fails is reported in its answer.
+ */
+export class ShardConnections {
+  readonly #cluster: Cluster
+  /** By the host in `config.shards`, which changes with the members of the shard. */
+  readonly #clients = new Map<string, MongoClient>()
+  readonly #resting = new Map<string, { untilMS: number; error: unknown }>()
+  #closed = false
+
+  constructor(cluster: Cluster) {
+    this.#cluster = cluster
+  }
+
+  /**
+   * Runs `work` on each shard that the cluster has now, and returns the answers by the names of the shards. Rejects only
+   * when `config.shards` cannot be read.
+   */
+  async each<Result>(work: (read: ShardRead) => Promise<Result>): Promise<ShardAnswer<Result>[]> {
+    const shards = await readShards(this.#cluster)
+    await this.#closeExcept(new Set(shards.map(({ host }) => host)))
+    return await Promise.all(shards.map(async ({ name, host }) => ({ shard: name, ...(await this.#ask(host, work)) })))
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await this.#closeExcept(new Set())
+  }
+
+  async #ask<Result>(
+    host: string,
+    work: (read: ShardRead) => Promise<Result>,
+  ): Promise<{ result: Result } | { error: unknown }> {
+    const resting = this.#resting.get(host)
+    if (resting && performance.now() < resting.untilMS) return { error: resting.error }
+    try {
+      const client = this.#open(host)
+      // The driver's own timeoutMS has no effect in 7.8.
+      const read: ShardRead = (database, command) =>
+        client.db(database).command(command, { signal: AbortSignal.timeout(readMS) } as object)
+      return { result: await work(read) }
+    } catch (error) {
+      this.#resting.set(host, { untilMS: performance.now() + restMS, error })
+      return { error }
+    }
+  }
+
+  #open(host: string): MongoClient {
+    const known = this.#clients.get(host)
+    if (known) return known
+    if (this.#closed) throw new Error('the connections to the shards are closed')
+    const client = this.#cluster.openShard(host)
+    this.#clients.set(host, client)
+    return client
+  }
+
+  async #closeExcept(hosts: ReadonlySet<string>): Promise<void> {
+    const unused = [...this.#clients].filter(([host]) => !hosts.has(host))
+    for (const [host] of unused) this.#clients.delete(host)
+    await Promise.all(unused.map(([, client]) => this.#cluster.closeShard(client)))
+  }
+}
+
+/** Asks each shard once, over connections that are closed afterwards. Rejects only when `config.shards` cannot be read. */
+export async function askShards<Result>(
+  cluster: Cluster,
+  work: (read: ShardRead) => Promise<Result>,
+): Promise<ShardAnswer<Result>[]> {
+  const connections = new ShardConnections(cluster)
+  try {
+    return await connections.each(work)
+  } finally {
+    await connections.close()
+  }
+}

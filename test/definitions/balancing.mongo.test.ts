@@ -1,0 +1,108 @@
+import { type Binary, MongoClient, MongoServerError } from 'mongodb'
+import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
+import { checkBalancing } from '../../src/checks/balancing.ts'
+import type { CheckedClusters } from '../../src/checks/check.ts'
+import { copyBalancing } from '../../src/definitions/balancing.ts'
+import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
+import { requestedShardKey } from '../../src/domain/shard-key.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { readFacts } from '../../src/mongo/identity.ts'
+import { Selection } from '../../src/mongo/selection.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
+import { testCluster } from '../mongo/clusters.ts'
+import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
+
+/** Settings of the balancer for single collections, as `sh.disableBalancing` and other commands store them. */
+
+interface Setting {
+  _id: string
+  uuid: Binary
+  noBalance?: boolean
+}
+
+let from: ShardedCluster
+let to: ShardedCluster
+let source: Cluster
+let destination: Cluster
+let sourceClient: MongoClient
+let destinationClient: MongoClient
+const names = ['left', 'balanced', 'again']
+let entries: CatalogEntry[]
+
+const settings = (client: MongoClient) => client.db('config').collection<Setting>('collections')
+const settingOf = (client: MongoClient, name: string) => settings(client).findOne({ _id: `app.${name}` })
+/** What `sh.disableBalancing` and `sh.enableBalancing` do. */
+const setNoBalance = (client: MongoClient, name: string, noBalance: boolean) =>
+  settings(client).updateOne({ _id: `app.${name}` }, { $set: { noBalance } }, { writeConcern: { w: 'majority' } })
+
+beforeAll(async () => {
+  ;[from, to] = await Promise.all([startShardedCluster({ shards: 1 }), startShardedCluster({ shards: 1 })])
+  source = testCluster(from.uri, 'balancing')
+  destination = testCluster(to.uri, 'balancing')
+  await Promise.all([readFacts(source), readFacts(destination)])
+  sourceClient = new MongoClient(from.uri)
+  destinationClient = new MongoClient(to.uri)
+  for (const client of [sourceClient, destinationClient])
+    for (const name of names) await client.db('admin').command({ shardCollection: `app.${name}`, key: { k: 1 } })
+  entries = await Promise.all(
+    names.map(async (name) => {
+      const uuidOf = async (client: MongoClient) => fromUuid((await settingOf(client, name))?.uuid as Binary)
+      const entry = newEntry('app', { uuid: await uuidOf(sourceClient), name }, { options: [], indexes: [] }, 'copied')
+      const shardKey = requestedShardKey([{ k: 1 }])
+      return Object.assign(entry, { destinationUUID: await uuidOf(destinationClient), shardKey })
+    }),
+  )
+})
+afterAll(async () => {
+  await Promise.all([source?.close(), destination?.close(), sourceClient?.close(), destinationClient?.close()])
+  await Promise.all([from?.stop(), to?.stop()])
+})
+
+it('noBalance is that of the source, in both directions, and a collection that was created again keeps its own', async () => {
+  await setNoBalance(sourceClient, 'left', true)
+  await setNoBalance(destinationClient, 'again', true)
+  const refused = vi.fn()
+  await copyBalancing(source, destination, entries, refused)
+  const noBalance = () =>
+    Promise.all(names.map(async (name) => (await settingOf(destinationClient, name))?.noBalance ?? false))
+  expect(await noBalance()).toEqual([true, false, false])
+  await setNoBalance(sourceClient, 'left', false)
+  await setNoBalance(sourceClient, 'balanced', true)
+  const [left, , again] = entries as [CatalogEntry, CatalogEntry, CatalogEntry]
+  const recreated = { ...(entries[1] as CatalogEntry), destinationUUID: again.destinationUUID }
+  await copyBalancing(source, destination, [left, recreated, again], refused)
+  expect(await noBalance()).toEqual([false, false, false])
+  expect(refused).not.toHaveBeenCalled()
+})
+
+it('a refused noBalance is named, and the others are set', async () => {
+  for (const name of ['left', 'balanced']) await setNoBalance(sourceClient, name, true)
+  const write = destination.write.bind(destination)
+  let writes = 0
+  const refusing = vi.spyOn(destination, 'write').mockImplementation(async (...command) => {
+    if (writes++ === 0) throw new MongoServerError({ message: 'not allowed', code: 13 })
+    return await write(...command)
+  })
+  onTestFinished(() => refusing.mockRestore())
+  const refused = vi.fn()
+  await copyBalancing(source, destination, entries, refused)
+  expect(refused.mock.calls).toEqual([['app.left', expect.stringContaining('not allowed')]])
+  expect((await settingOf(destinationClient, 'balanced'))?.noBalance).toBe(true)
+})
+
+it('check names settings that are not copied', async () => {
+  const checked = (includeNamespaces: { database: string }[] | null) => {
+    const selection = new Selection(source, { includeNamespaces, excludeNamespaces: null })
+    return checkBalancing({ source, destination, selection } as CheckedClusters)
+  }
+  expect(await checked(null)).toEqual([])
+  await sourceClient.db('admin').command({ configureCollectionBalancing: 'app.again', chunkSize: 64 })
+  expect(await checked(null)).toMatchObject([
+    {
+      severity: 'warning',
+      name: 'BalancerSettingsNotCopied',
+      message: expect.stringMatching(/app\.again \(maxChunkSizeBytes\)$/),
+    },
+  ])
+  expect(await checked([{ database: 'other' }])).toEqual([])
+})
