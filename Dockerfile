@@ -19,6 +19,8 @@ ENV NODE_ENV=production
 WORKDIR /tandem
 COPY package.json LICENSE README.md ./
 COPY --from=dependencies /tandem/node_modules ./node_modules
+# The instance serves these pages.
+COPY docs ./docs
 COPY --from=build /tandem/dist ./dist
 RUN chmod 755 dist/src/main.js && ln -s /tandem/dist/src/main.js /usr/local/bin/tandem
 USER node

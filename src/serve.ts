@@ -51,6 +51,7 @@ export async function serve(options: ServeCommandOptions, version: string, compo
     journal('request failed', { error: errorStack(error) ?? errorText(error) })
   const onTokensRefused = (refused: RefusedTokens): void => journal('tokens refused', refused)
   const sampler = new Sampler(instance, { onInternalError })
+  sampler.record()
   const { port, bind, tls } = options
   const tokens = options.tokens && new Tokens(options.tokens)
   const api = createApi({

@@ -12,6 +12,7 @@ import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } 
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
 import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeOpenQuery, describeQuery } from './describe-endpoint.ts'
+import { docsPaths, docsRoutes } from './docs-pages.ts'
 import { eventRoutes } from './events.ts'
 import { FailedTokens, type RefusedTokens } from './failed-tokens.ts'
 import { filterBodySchema, parseFilter } from './filter-schema.ts'
@@ -60,7 +61,7 @@ export type Api = ReturnType<typeof createApi>
 const unrecorded: ExchangeRecorder = { received: () => {}, answered: () => {} }
 
 /** Paths that need no token: load balancers and supervisors must be able to ask whether the process answers. */
-const openPaths = ['/healthz', ...dashboardPaths]
+const openPaths = ['/healthz', ...dashboardPaths, ...docsPaths]
 
 /**
  * mongosync's HTTP API for an instance. It defines only endpoints, shapes and refusals; the instance implements the
@@ -329,6 +330,7 @@ export function createApi(dependencies: ApiDependencies) {
 
   return routes
     .route('/', dashboardRoutes())
+    .route('/', docsRoutes())
     .get('/openapi.json', async (context) => {
       const description = "tandem's control interface, compatible with mongosync's."
       return context.json(

@@ -40,7 +40,9 @@ export const auditAnswerSchema = objectOf({
   entries: v.pipe(v.array(entrySchema), v.description('Newest first, a thousand at most.')),
 })
 
-export function renderAudit(entries: readonly AuditEntry[]): v.InferOutput<typeof auditAnswerSchema> {
+export type AuditAnswer = v.InferOutput<typeof auditAnswerSchema>
+
+export function renderAudit(entries: readonly AuditEntry[]): AuditAnswer {
   return {
     success: true,
     entries: entries.map(({ time, mongosyncID, command, remoteAddress, token, sender, outcome, error }) => ({

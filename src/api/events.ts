@@ -16,7 +16,7 @@ const retryMS = 1_000
 const description = describeRoute({
   operationId: 'events',
   summary:
-    'Sends server-sent events: first `history` (the totals of the last ten minutes, with gaps where no client was connected), then a `sample` each second.',
+    'Sends server-sent events: first `history` (the totals of the last ten minutes, and one point a minute of the last day, since the process was started), then a `sample` each second.',
   responses: {
     200: {
       description: 'The stream lasts until the client or the server closes it. The data of each `sample` is JSON.',

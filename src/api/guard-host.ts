@@ -35,13 +35,14 @@ export function guardHost(anyHost: boolean): MiddlewareHandler {
 }
 
 /**
- * True if a user follows a link to the dashboard. No other page can read the answer, and the dashboard cannot be
- * embedded.
+ * True if a user follows a link to the dashboard or to a page of the documentation. No other page can read the answer,
+ * and these pages cannot be embedded.
  */
 function isVisit(request: HonoRequest): boolean {
   const { method, path } = request
   const [mode, destination] = [request.header('sec-fetch-mode'), request.header('sec-fetch-dest')]
-  return method === 'GET' && path === '/' && mode === 'navigate' && destination === 'document'
+  const isPage = path === '/' || path.startsWith('/docs/')
+  return method === 'GET' && isPage && mode === 'navigate' && destination === 'document'
 }
 
 /** The name in a Host header without its port, as browsers normalise it; null if it is not a plain host. */

@@ -1,5 +1,4 @@
 import * as v from 'valibot'
-import type { RepairReport } from '../domain/instance.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { objectOf } from './strict-schema.ts'
 
@@ -30,6 +29,8 @@ export const mismatchesAnswerSchema = objectOf({
   truncated: v.pipe(v.boolean(), v.description('Not all differences are listed.')),
 })
 
+export type MismatchesAnswer = v.InferOutput<typeof mismatchesAnswerSchema>
+
 export const repairedSchema = objectOf({
   success: v.literal(true),
   repairedDocuments: v.pipe(v.number(), v.integer(), v.minValue(0), v.description('Documents reconciled.')),
@@ -45,7 +46,14 @@ export const repairedSchema = objectOf({
   ),
 })
 
-export function renderRepaired({ repairedDocuments, convergingCollections }: RepairReport) {
+/** The type of the parameter is written out, because the page's types are checked without those of Node. */
+export function renderRepaired({
+  repairedDocuments,
+  convergingCollections,
+}: {
+  repairedDocuments: number
+  convergingCollections: number
+}) {
   return { repairedDocuments, ...(convergingCollections === 0 ? {} : { convergingCollections }) }
 }
 

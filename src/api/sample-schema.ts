@@ -26,6 +26,6 @@ export type Sample = v.InferOutput<typeof sampleSchema>
 
 /**
  * Totals of one moment: milliseconds since the epoch, bytes copied, total bytes, events applied, lag in seconds. It
- * is an array because each new client receives six hundred of them.
+ * is an array because each new client receives about two thousand of them.
  */
 export type HistoryPoint = [at: number, copied: number, total: number, events: number, lag: number | null]

@@ -1,10 +1,11 @@
+import { KeptPoints } from '../dashboard/kept-points.js'
 import { RefusedError } from '../domain/errors.ts'
 import type { Instance } from '../domain/instance.ts'
 import { totalsOf } from '../domain/instances.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { renderInstances } from './instances-schema.ts'
 import { renderProgress } from './progress-schema.ts'
-import type { HistoryPoint, Sample } from './sample-schema.ts'
+import type { Sample } from './sample-schema.ts'
 
 /** Receives events. Each event is in its wire format, in one array that all listeners share. */
 export interface Listener {
@@ -17,32 +18,43 @@ export interface SamplerOptions {
   /** Receives unexpected errors. */
   onInternalError: (error: unknown) => void
   everyMS?: number
-  /** Milliseconds for which totals are kept. */
-  keptMS?: number
+  /** Milliseconds between samples while nobody listens. */
+  unheardMS?: number
+  /** Where totals are kept. */
+  kept?: KeptPoints
 }
 
 /**
- * Takes a sample of the sync once a second for all listeners together, and none while there are no listeners, so a
- * closed dashboard costs nothing. It keeps the totals for ten minutes, so a dashboard that opens later shows the
- * samples taken for other listeners, with gaps where there were no listeners. For longer periods, scrape `/metrics`.
+ * Takes a sample of the sync once a second for all listeners together. After `record` it also takes one every ten
+ * seconds while nobody listens and a sync exists, so that a dashboard that opens later shows what happened before. It
+ * keeps the totals for a day, with fewer points for older times. For longer periods, scrape `/metrics`.
  */
 export class Sampler {
   readonly #instance: Instance
   readonly #onInternalError: (error: unknown) => void
   readonly #everyMS: number
-  readonly #keptMS: number
+  readonly #unheardMS: number
+  readonly #kept: KeptPoints
   readonly #listeners = new Set<Listener>()
-  readonly #history: HistoryPoint[] = []
+  #isRecording = false
   #latest: Uint8Array<ArrayBuffer> | null = null
   #running = false
   #timer: NodeJS.Timeout | null = null
   #closed = false
 
-  constructor(instance: Instance, { onInternalError, everyMS = 1_000, keptMS = 10 * 60_000 }: SamplerOptions) {
+  constructor(instance: Instance, options: SamplerOptions) {
+    const { onInternalError, everyMS = 1_000, unheardMS = 10_000, kept = new KeptPoints() } = options
     this.#instance = instance
     this.#onInternalError = onInternalError
     this.#everyMS = everyMS
-    this.#keptMS = keptMS
+    this.#unheardMS = unheardMS
+    this.#kept = kept
+  }
+
+  /** Takes samples also while nobody listens, until `close`. */
+  record(): void {
+    this.#isRecording = true
+    this.#run()
   }
 
   /** Sends the history to the listener at once, then every sample. Returns a function that stops it. */
@@ -51,14 +63,17 @@ export class Sampler {
       listener.end()
       return () => {}
     }
+    const isFirst = this.#listeners.size === 0
     this.#listeners.add(listener)
-    this.#prune(Date.now())
-    listener.send(encoded('history', { points: this.#history }))
-    if (this.#running && this.#latest) listener.send(this.#latest)
+    this.#kept.prune(Date.now())
+    listener.send(encoded('history', { points: this.#kept.points }))
+    // The first listener does not wait for a sample that is due in ten seconds.
+    if (isFirst) this.#stopTimer()
+    else if (this.#running && this.#latest) listener.send(this.#latest)
     this.#run()
     return () => {
       this.#listeners.delete(listener)
-      if (this.#listeners.size === 0) this.#stopTimer()
+      this.#rest()
     }
   }
 
@@ -70,9 +85,18 @@ export class Sampler {
 
   /** Ends all current listeners; they may reconnect. */
   disconnect(): void {
-    this.#stopTimer()
     for (const listener of this.#listeners) listener.end()
     this.#listeners.clear()
+    this.#rest()
+  }
+
+  /** Cancels the next sample if nobody needs it. */
+  #rest(): void {
+    if (!this.#isNeeded) this.#stopTimer()
+  }
+
+  get #isNeeded(): boolean {
+    return !this.#closed && (this.#isRecording || this.#listeners.size > 0)
   }
 
   #run(): void {
@@ -92,16 +116,19 @@ export class Sampler {
 
   async #sample(): Promise<void> {
     const began = performance.now()
-    const sample = await this.#observe()
-    this.#latest = encoded('sample', sample)
-    this.#remember(sample)
-    for (const listener of this.#listeners) listener.send(this.#latest)
-    if (this.#closed || this.#listeners.size === 0) {
+    if (this.#listeners.size > 0 || this.#hasSync()) {
+      const sample = await this.#observe()
+      this.#latest = encoded('sample', sample)
+      this.#remember(sample)
+      for (const listener of this.#listeners) listener.send(this.#latest)
+    }
+    if (!this.#isNeeded) {
       this.#running = false
       return
     }
     // Samples never overlap. If one takes longer than a second, they become less frequent.
-    const wait = Math.max(0, this.#everyMS - (performance.now() - began))
+    const everyMS = this.#listeners.size > 0 ? this.#everyMS : this.#unheardMS
+    const wait = Math.max(0, everyMS - (performance.now() - began))
     this.#timer = setTimeout(() => {
       this.#timer = null
       void this.#sample()
@@ -135,13 +162,19 @@ export class Sampler {
   #remember({ at, instances, totals }: Sample): void {
     if (instances.length === 0) return
     const { estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds } = totals
-    this.#history.push([at, estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds])
-    this.#prune(at)
+    this.#kept.add([at, estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds])
   }
 
-  #prune(now: number): void {
-    const first = this.#history.findIndex(([at]) => at >= now - this.#keptMS)
-    this.#history.splice(0, first === -1 ? this.#history.length : first)
+  /**
+   * Before a start, a sample that nobody receives would only send requests to the clusters. `#observe` reports errors
+   * once somebody listens.
+   */
+  #hasSync(): boolean {
+    try {
+      return this.#instance.progress().state !== 'IDLE'
+    } catch {
+      return false
+    }
   }
 }
 

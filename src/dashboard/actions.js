@@ -1,28 +1,42 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Command } from './commands.js' */
 /** @import { ShownError } from './error-text.js' */
+/** @import { Entry } from './page.js' */
 import { ask, askForControlToken } from './access.js'
-import { allOf, commands, effect, obstacle } from './commands.js'
+import { allOf, commands, cutoverCommands, effect, obstacle, ownCommands } from './commands.js'
+import { Confirmation } from './confirmation.js'
+import { linkOfError } from './docs-link.js'
 import { errorText } from './error-text.js'
-import { enumerated } from './format.js'
-import { byId, create, setList, setText, showText } from './page.js'
+import { count, enumerated } from './format.js'
+import { byId, create, setList, setText } from './page.js'
 
 /** The command buttons, the confirmation before each command, and the answers of the instances. */
 
 /** @typedef {ShownError & { success: boolean }} Answer */
-/** @typedef {Answer & { answers?: Record<string, Answer> }} Reply */
+/**
+ * @typedef {Answer & {
+ *   answers?: Record<string, Answer>, repairedDocuments?: number, convergingCollections?: number
+ * }} Reply
+ */
 
-const label = { pause: 'Pause', resume: 'Resume', commit: 'Commit', abort: 'Abort', reverse: 'Reverse' }
+const label = {
+  pause: 'Pause',
+  resume: 'Resume',
+  commit: 'Commit',
+  abort: 'Abort',
+  reverse: 'Reverse',
+  repair: 'Repair',
+}
 
 export class Actions {
   /** @type {Sample['instances']} */
   #instances = []
+  /** @type {string | null} */
+  #self = null
   #connected = false
   /** @type {Command | null} */
   #sending = null
-  /** @type {Command | null} */
-  #confirming = null
-  #dialog = /** @type {HTMLDialogElement} */ (byId('dialog'))
+  #confirmation = new Confirmation()
   /** @type {Map<Command, { button: HTMLButtonElement, reason: HTMLElement }>} */
   #controls = new Map()
 
@@ -34,21 +48,17 @@ export class Actions {
       const reason = create('span', { className: 'detail', attributes: { id: reasonID } })
       const item = create('li')
       item.append(button, reason)
-      byId('commands').append(item)
+      byId(placeOf(command)).append(item)
       button.addEventListener('click', () => this.#ask(command))
       this.#controls.set(command, { button, reason })
     }
-    byId('dialog-cancel').addEventListener('click', () => this.#dialog.close())
-    byId('dialog-confirm').addEventListener('click', () => {
-      this.#dialog.close()
-      if (this.#confirming) void this.#send(this.#confirming)
-    })
     this.#update()
   }
 
   /** @param {Sample} sample */
-  show({ instances }) {
+  show({ instances, self }) {
     this.#instances = instances
+    this.#self = self
     this.#connected = true
     this.#update()
   }
@@ -64,7 +74,7 @@ export class Actions {
    */
   #obstacle(command) {
     if (this.#sending) return this.#sending === command ? 'waiting for the answers' : `${this.#sending} is being sent`
-    return this.#connected ? obstacle(command, this.#instances) : 'no connection to tandem'
+    return this.#connected ? obstacle(command, this.#instances, this.#self) : 'no connection to tandem'
   }
 
   /** A disabled button keeps its place in the focus order, so that its reason can be read. */
@@ -78,25 +88,39 @@ export class Actions {
     }
   }
 
+  /**
+   * @param {Command} command
+   * @returns {string[]}
+   */
+  #receivers(command) {
+    const living = this.#instances.filter(({ status }) => status === 'alive').map(({ mongosyncID }) => mongosyncID)
+    return ownCommands.has(command) ? living.filter((id) => id === this.#self) : living
+  }
+
   /** @param {Command} command */
   #ask(command) {
     if (this.#obstacle(command) !== null) return
-    const living = this.#instances.filter(({ status }) => status === 'alive')
-    this.#confirming = command
-    showText('dialog-title', `${label[command]} on ${allOf(living.length)}?`)
-    showText('dialog-effect', effect(command, this.#instances))
-    showText('dialog-to', `Sent to ${enumerated(living.map(({ mongosyncID }) => mongosyncID))}.`)
-    showText('dialog-confirm', `${label[command]} on ${allOf(living.length)}`)
-    this.#dialog.showModal()
+    const receivers = this.#receivers(command)
+    const name = ownCommands.has(command) ? label[command] : `${label[command]} on ${allOf(receivers.length)}`
+    this.#confirmation.ask({
+      title: `${name}?`,
+      effect: effect(command, this.#instances),
+      to: `Sent to ${enumerated(receivers)}.`,
+      confirm: name,
+      word: cutoverCommands.has(command) ? command : null,
+      proceed: () => void this.#send(command),
+    })
   }
 
   /** @param {Command} command */
   async #send(command) {
     this.#sending = command
     this.#update()
-    showOutcome([{ text: `Sending ${command} to all instances …`, className: 'pending' }])
+    const isOwn = ownCommands.has(command)
+    showOutcome([{ text: `Sending ${command} to ${isOwn ? this.#self : 'all instances'} …`, className: 'pending' }])
     try {
-      const response = await ask(`/api/v1/all/${command}`, { method: 'POST', body: '{}' })
+      const path = isOwn ? `/api/v1/${command}` : `/api/v1/all/${command}`
+      const response = await ask(path, { method: 'POST', body: '{}' })
       const reply = /** @type {Reply} */ (await response.json())
       if (reply.error === 'Forbidden') askForControlToken()
       showOutcome(outcomeOf(command, reply))
@@ -110,22 +134,47 @@ export class Actions {
   }
 }
 
+/** @param {Command} command */
+function placeOf(command) {
+  if (command === 'repair') return 'repairing'
+  return cutoverCommands.has(command) ? 'cutover' : 'commands'
+}
+
 /**
  * @param {Command} command
  * @param {Reply} reply
+ * @returns {Entry[]}
  */
-function outcomeOf(command, { answers, ...error }) {
-  if (!answers) return [{ text: `${command}: ${errorText(error)}`, className: 'refused' }]
+function outcomeOf(command, { answers, repairedDocuments, convergingCollections, ...error }) {
+  if (repairedDocuments !== undefined) {
+    return [{ text: repairedText(repairedDocuments, convergingCollections ?? 0), className: 'accepted' }]
+  }
+  if (!answers) return [{ text: `${command}: ${errorText(error)}`, className: 'refused', link: linkOfError(error) }]
   const all = Object.entries(answers)
   const accepted = all.filter(([, { success }]) => success).map(([id]) => id)
   const refused = all.filter(([, { success }]) => !success)
   return [
     ...(accepted.length > 0 ? [{ text: `${command} accepted by ${enumerated(accepted)}`, className: 'accepted' }] : []),
-    ...refused.map(([id, answer]) => ({ text: `${id}: ${errorText(answer)}`, className: 'refused' })),
+    ...refused.map(([id, answer]) => ({
+      text: `${id}: ${errorText(answer)}`,
+      className: 'refused',
+      link: linkOfError(answer),
+    })),
   ]
 }
 
-/** @param {{ text: string, className: string }[]} lines */
+/**
+ * @param {number} documents
+ * @param {number} converging
+ */
+function repairedText(documents, converging) {
+  const repaired = `repair: ${count(documents)} ${documents === 1 ? 'document is' : 'documents are'} equal to the source now`
+  if (converging === 0) return `${repaired}. Send resume, which commits again.`
+  const collections = `${count(converging)} ${converging === 1 ? 'collection' : 'collections'}`
+  return `${repaired}. The commit was aborted in order to converge ${collections}; send commit when it is possible.`
+}
+
+/** @param {Entry[]} lines */
 function showOutcome(lines) {
   const place = byId('outcome')
   const list = place.querySelector('ul') ?? create('ul')

@@ -6,8 +6,10 @@ import { create, createSvg, setText } from './page.js'
 
 const width = 600
 const height = 120
-/** Time ranges in minutes. The chart shows the shortest one that holds all data. */
-const windows = [2, 5, 10]
+/**
+ * Time ranges in minutes. The chart shows the shortest one that holds all data of the period that the user has chosen.
+ */
+const windows = [2, 5, 10, 20, 30, 60, 120, 180, 360, 720, 1_440]
 
 export class Chart {
   #title
@@ -53,13 +55,15 @@ export class Chart {
   }
 
   /**
-   * @param {readonly Moment[]} moments oldest first
+   * @param {readonly Moment[]} all oldest first
    * @param {number} now milliseconds since the epoch
+   * @param {number} mostMinutes older moments are not shown
    */
-  show(moments, now) {
+  show(all, now, mostMinutes) {
+    const moments = all.filter(({ at }) => at >= now - mostMinutes * 60_000)
     const known = moments.flatMap(({ value }) => (value === null ? [] : [value]))
     const oldest = moments[0]?.at ?? now
-    const minutes = windows.find((one) => now - oldest <= one * 60_000) ?? windows.at(-1) ?? 10
+    const minutes = windows.find((one) => now - oldest <= one * 60_000) ?? mostMinutes
     this.#moments = moments
     this.#end = now
     this.#spanMS = minutes * 60_000
@@ -73,10 +77,10 @@ export class Chart {
     this.#line.setAttribute('d', paths.line)
     this.#area.setAttribute('d', paths.area)
     setText(this.#top, known.length > 0 ? this.#format(top) : '')
-    setText(this.#since, `${minutes} min ago`)
+    setText(this.#since, `${minutes < 60 ? `${minutes} min` : `${minutes / 60} h`} ago`)
     const present = moments.at(-1)?.value ?? null
     const words = present === null ? 'not known now' : `${this.#format(present)} now`
-    const most = known.length > 0 ? `, at most ${this.#format(highest)} in the last ${minutes} minutes` : ''
+    const most = known.length > 0 ? `, at most ${this.#format(highest)} in the last ${periodOf(minutes)}` : ''
     this.#svg.setAttribute('aria-label', `${this.#title}: ${words}${most}`)
     this.#showValue()
   }
@@ -103,6 +107,12 @@ export class Chart {
     this.#cursor.setAttribute('x1', x)
     this.#cursor.setAttribute('x2', x)
   }
+}
+
+/** @param {number} minutes */
+function periodOf(minutes) {
+  if (minutes < 60) return `${minutes} minutes`
+  return minutes === 60 ? 'hour' : `${minutes / 60} hours`
 }
 
 /**

@@ -1,13 +1,11 @@
 /** @import { CollectionsAnswer } from '../api/collections-schema.ts' */
-/** @import { FailureAnswer } from '../api/schemas.ts' */
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Passes } from './collection-cells.js' */
-import { ask } from './access.js'
 import { cellsOf, isBehind, passesOf } from './collection-cells.js'
-import { errorText } from './error-text.js'
 import { count } from './format.js'
 import { byId, showText } from './page.js'
 import { leadingProgress } from './phases.js'
+import { Poll } from './poll.js'
 import { Table } from './table.js'
 
 /**
@@ -18,8 +16,6 @@ import { Table } from './table.js'
 const everyMS = 5_000
 /** The interval while rows are older than the progress of the sync. tandem stores their figures about once a second. */
 const behindMS = 1_000
-/** Timeout for one request, because a half-open connection never answers. */
-const patienceMS = 30_000
 const rowsShown = 100
 
 const table = new Table('collections', [
@@ -34,18 +30,23 @@ const before = /** @type {HTMLButtonElement} */ (byId('collections-before'))
 const next = /** @type {HTMLButtonElement} */ (byId('collections-next'))
 
 let after = 0
-let timer = 0
-let isRequesting = false
 /** @type {CollectionsAnswer['collections']} */
 let rows = []
 /** @type {Passes} */
 let passes = { copied: false, verifying: false, verified: false }
 
+/** @type {Poll<CollectionsAnswer>} */
+const poll = new Poll({
+  path: () => `/api/v1/collections?limit=${rowsShown}&after=${after}`,
+  everyMS: () => (isBehind(rows, passes) ? behindMS : everyMS),
+  show,
+  fail: (problem) => showText('collections-note', problem),
+})
+
 export function watchCollections() {
-  document.addEventListener('visibilitychange', () => void refresh())
   before.addEventListener('click', () => turn(-rowsShown))
   next.addEventListener('click', () => turn(rowsShown))
-  void refresh()
+  void poll.refresh()
 }
 
 /**
@@ -57,7 +58,7 @@ export function showCollections(sample) {
   if (JSON.stringify(now) === JSON.stringify(passes)) return
   passes = now
   showRows()
-  if (isBehind(rows, passes)) void refresh()
+  if (isBehind(rows, passes)) void poll.refresh()
 }
 
 function showRows() {
@@ -67,48 +68,25 @@ function showRows() {
 /** @param {number} distance number of rows, negative to go back */
 function turn(distance) {
   after = Math.max(0, after + distance)
-  void refresh()
+  void poll.refresh()
 }
 
-/** Requests the rows, one request at a time, and schedules the next request. Sends none while the page is hidden. */
-async function refresh() {
-  clearTimeout(timer)
-  if (document.visibilityState !== 'visible' || isRequesting) return
-  isRequesting = true
-  const skipped = after
-  try {
-    const response = await ask(`/api/v1/collections?limit=${rowsShown}&after=${skipped}`, {}, patienceMS)
-    const answer = /** @type {CollectionsAnswer | FailureAnswer} */ (await response.json())
-    if (answer.success) show(answer, skipped)
-    else showText('collections-note', `Not available: ${errorText(answer)}`)
-  } catch {
-    showText('collections-note', 'Not available: tandem does not answer.')
-  } finally {
-    isRequesting = false
-    const intervalMS = isBehind(rows, passes) ? behindMS : everyMS
-    timer = setTimeout(refresh, skipped === after ? intervalMS : 0)
-  }
-}
-
-/**
- * @param {CollectionsAnswer} answer
- * @param {number} skipped number of rows before the first of this page
- */
-function show({ collections, total }, skipped) {
+/** @param {CollectionsAnswer} answer */
+function show({ collections, total }) {
   rows = collections
   showRows()
-  const last = skipped + collections.length
-  showText('collections-note', noteOf(collections.length, skipped, total))
+  const last = after + collections.length
+  showText('collections-note', noteOf(collections.length, after, total))
   byId('collections-pages').hidden = total <= rowsShown
-  before.disabled = skipped === 0
+  before.disabled = after === 0
   next.disabled = last >= total
   // Collections were dropped meanwhile, so this page of rows no longer exists.
-  if (collections.length === 0 && skipped > 0) turn(-rowsShown)
+  if (collections.length === 0 && after > 0) turn(-rowsShown)
 }
 
 /**
  * @param {number} shown
- * @param {number} skipped
+ * @param {number} skipped number of rows before the first of this page
  * @param {number} total
  */
 function noteOf(shown, skipped, total) {

@@ -3,11 +3,24 @@ import { count, duration, enumerated, percent } from './format.js'
 
 /** Decides which commands are possible now and why the others are not, and describes the effect of each. */
 
-/** @typedef {'pause' | 'resume' | 'commit' | 'abort' | 'reverse'} Command */
+/** @typedef {'pause' | 'resume' | 'commit' | 'abort' | 'reverse' | 'repair'} Command */
 /** @typedef {Sample['instances'][number]} Row */
 
 /** @type {readonly Command[]} */
-export const commands = ['pause', 'resume', 'commit', 'abort', 'reverse']
+export const commands = ['pause', 'resume', 'commit', 'abort', 'reverse', 'repair']
+
+/**
+ * Commands that go only to the instance that serves the page. The others go to all instances.
+ * @type {ReadonlySet<Command>}
+ */
+export const ownCommands = new Set(['repair'])
+
+/**
+ * Commands that decide where the application writes. They are set apart from the others, and the user types their name
+ * to confirm them.
+ * @type {ReadonlySet<Command>}
+ */
+export const cutoverCommands = new Set(['commit', 'reverse'])
 
 /** A commit is refused above this lag. */
 const lagMaxSeconds = 30
@@ -16,9 +29,10 @@ const lagMaxSeconds = 30
  * The reason why the command would be refused; null if it would be accepted.
  * @param {Command} command
  * @param {readonly Row[]} instances
+ * @param {string | null} [self] the instance that serves the page
  * @returns {string | null}
  */
-export function obstacle(command, instances) {
+export function obstacle(command, instances, self = null) {
   const living = instances.filter(({ status }) => status === 'alive')
   if (living.length === 0) return 'no sync has been started'
   const inState = (/** @type {string[]} */ ...states) =>
@@ -36,7 +50,22 @@ export function obstacle(command, instances) {
         : 'no commit is under way'
     case 'reverse':
       return inState('COMMITTED').length === living.length ? null : 'waits for COMMITTED on every instance'
+    case 'repair':
+      return repairObstacle(living, self)
   }
+}
+
+/**
+ * @param {readonly Row[]} living
+ * @param {string | null} self
+ * @returns {string | null}
+ */
+function repairObstacle(living, self) {
+  const coordinator = living.find((row) => row.coordinator)
+  if (!coordinator) return 'no live instance coordinates'
+  const { mongosyncID, progress } = coordinator
+  if (progress.failure?.error !== 'VerificationFailed') return `the coordinator, ${mongosyncID}, is ${progress.state}`
+  return mongosyncID === self ? null : `only the coordinator repairs: open the dashboard of instance ${mongosyncID}`
 }
 
 /** @param {Row['progress']} progress */
@@ -130,6 +159,11 @@ export function effect(command, instances) {
       return (
         `Swaps the direction of the sync on ${all}: ${destination} becomes the source, and all changes there since the commit are ` +
         `applied to ${source}, to which nobody else may have written since then.`
+      )
+    case 'repair':
+      return (
+        `Reads what differs from ${source} again and makes ${destination} equal. Then send resume, which commits again. If a whole ` +
+        'collection has to be compared and copied again, repair aborts the commit instead; then send commit when it is possible.'
       )
   }
 }

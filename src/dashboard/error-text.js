@@ -7,12 +7,11 @@
  */
 
 /**
- * The description of an error, the details that it does not contain, and the documentation page that explains the error.
+ * The description of an error, and the details that it does not contain.
  * @param {ShownError} error
  */
-export function errorText({ errorDescription = '', cluster, codeName, lastError, lost, docs }) {
+export function errorText({ errorDescription = '', cluster, codeName, lastError, lost }) {
   const details = [cluster, codeName, lastError].filter((detail) => detail && !errorDescription.includes(detail))
   if (lost === 'nothing' && !/\b(lost|kept)\b/.test(errorDescription)) details.push('nothing is lost')
-  if (docs) details.push(`see ${docs}`)
   return details.length > 0 ? `${errorDescription} (${details.join('; ')})` : errorDescription
 }

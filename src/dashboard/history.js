@@ -1,18 +1,21 @@
 /** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
+import { coarseMS, fineMS, KeptPoints } from './kept-points.js'
 
 /**
  * One point of a chart. `at` is in milliseconds since the epoch; `value` is null if it is unknown.
  * @typedef {{ at: number, value: number | null }} Moment
  */
 
-const keptMS = 10 * 60_000
 /** A rate covers this period. A shorter period would show when heartbeats arrive, not how fast the instances work. */
 const rateMS = 10_000
-/** A longer time without a sample interrupts the line. */
-const gapMS = 5_000
+/** A longer time without a point interrupts the line. Without an open page, tandem takes a sample every ten seconds. */
+const gapMS = 15_000
+/** The same for the older points, of which only the last of each minute is kept. */
+const coarseGapMS = 2 * coarseMS + gapMS
 
-/** The totals of the last ten minutes: those that tandem has kept, and those that the page has received since. */
+/** The totals of the last day: those that tandem has kept, and those that the page has received since. */
 export class History {
+  #kept = new KeptPoints()
   /** @type {HistoryPoint[]} */
   #points = []
 
@@ -22,17 +25,17 @@ export class History {
    */
   merge(points) {
     const first = points[0]?.[0] ?? Number.POSITIVE_INFINITY
-    this.#points = [...this.#points.filter(([at]) => at < first), ...points]
+    this.#kept.replace([...this.#points.filter(([at]) => at < first), ...points])
+    this.#points = this.#kept.points
   }
 
   /** @param {Sample} sample */
   add({ at, instances, totals }) {
     if (instances.length > 0 && at > (this.#points.at(-1)?.[0] ?? 0)) {
       const { estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds } = totals
-      this.#points.push([at, estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds])
-    }
-    const first = this.#points.findIndex((point) => point[0] >= at - keptMS)
-    this.#points.splice(0, first === -1 ? this.#points.length : first)
+      this.#kept.add([at, estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds])
+    } else this.#kept.prune(at)
+    this.#points = this.#kept.points
   }
 
   /** @returns {Moment[]} seconds */
@@ -56,8 +59,8 @@ export class History {
     return this.#withGaps((point, index) => {
       const [at] = point
       const before = this.#points[index - 1]
-      if (!before || at - before[0] > gapMS) from = index
-      while ((this.#points[from]?.[0] ?? at) < at - rateMS) from += 1
+      if (!before || this.#isGap(before, point)) from = index
+      while (from < index - 1 && (this.#points[from]?.[0] ?? at) < at - rateMS) from += 1
       const first = this.#points[from] ?? point
       // A lower count than before means that an instance was restarted and counts from 0.
       if (before && point[field] < before[field]) from = index
@@ -75,7 +78,16 @@ export class History {
     return this.#points.flatMap((point, index) => {
       const before = this.#points[index - 1]
       const moment = momentOf(point, index)
-      return before && point[0] - before[0] > gapMS ? [{ at: before[0] + 1, value: null }, moment] : [moment]
+      return before && this.#isGap(before, point) ? [{ at: before[0] + 1, value: null }, moment] : [moment]
     })
+  }
+
+  /**
+   * @param {HistoryPoint} before
+   * @param {HistoryPoint} point
+   */
+  #isGap([before], [at]) {
+    const isCoarse = before < (this.#points.at(-1)?.[0] ?? 0) - fineMS
+    return at - before > (isCoarse ? coarseGapMS : gapMS)
   }
 }

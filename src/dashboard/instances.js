@@ -1,6 +1,7 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Cell } from './format.js' */
 import { bytes, count, duration } from './format.js'
+import { limitsOf } from './limits.js'
 import { byId, showText } from './page.js'
 import { Table } from './table.js'
 
@@ -18,6 +19,7 @@ const table = new Table('instances', [
   { name: 'Lag', number: true },
   { name: 'Events', number: true },
   { name: 'Partitions', number: true },
+  { name: 'Limits' },
 ])
 
 /** @param {Sample} sample */
@@ -48,5 +50,6 @@ function cellsOf({ mongosyncID, coordinator, status, lastSeenSeconds, partitions
     { text: progress.lagTimeSeconds === null ? '–' : duration(progress.lagTimeSeconds) },
     { text: progress.totalEventsApplied === null ? '–' : count(progress.totalEventsApplied) },
     { text: String(partitions.length) },
+    { text: limitsOf(progress.limits) },
   ]
 }

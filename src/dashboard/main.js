@@ -1,11 +1,13 @@
 /** @import { HistoryPoint, Sample } from '../api/sample-schema.ts' */
 import { ask } from './access.js'
 import { Actions } from './actions.js'
+import { watchAuditTrail } from './audit-trail.js'
 import { Chart } from './chart.js'
 import { showCollections, watchCollections } from './collections.js'
 import { bytes, count, duration } from './format.js'
 import { History } from './history.js'
 import { showInstances } from './instances.js'
+import { showMismatches } from './mismatches.js'
 import { showFigures, showState, stateOf } from './overview.js'
 import { byId, showText } from './page.js'
 import { leadingProgress, phasesOf, showPhases } from './phases.js'
@@ -23,22 +25,34 @@ const history = new History()
 const lagChart = new Chart(byId('lag-chart'), { title: 'Lag', format: duration })
 const eventsChart = new Chart(byId('events-chart'), { title: 'Events applied', format: (rate) => `${count(rate)}/s` })
 const bytesChart = new Chart(byId('bytes-chart'), { title: 'Copied', format: (rate) => `${bytes(rate)}/s` })
+const range = /** @type {HTMLSelectElement} */ (byId('range'))
 let announced = ''
+/** Time of the latest sample. */
+let latest = 0
 
 /** @param {Sample} sample */
 function show(sample) {
   history.add(sample)
-  const [events, copied] = [history.eventsPerSecond(), history.bytesPerSecond()]
-  lagChart.show(history.lag(), sample.at)
-  eventsChart.show(events, sample.at)
-  bytesChart.show(copied, sample.at)
+  latest = sample.at
+  const [events, copied] = showHistory()
   showState(sample)
   showPhases(phasesOf(leadingProgress(sample)))
   showFigures(sample, { events: events.at(-1)?.value ?? null, bytes: copied.at(-1)?.value ?? null })
   showInstances(sample)
   showCollections(sample)
+  showMismatches(sample)
   actions.show(sample)
   announce(sample)
+}
+
+/** Returns the rates of events and of copied bytes. */
+function showHistory() {
+  const [events, copied] = [history.eventsPerSecond(), history.bytesPerSecond()]
+  const minutes = Number(range.value)
+  lagChart.show(history.lag(), latest, minutes)
+  eventsChart.show(events, latest, minutes)
+  bytesChart.show(copied, latest, minutes)
+  return /** @type {const} */ ([events, copied])
 }
 
 /**
@@ -99,5 +113,7 @@ async function listen() {
   }
 }
 
+range.addEventListener('change', showHistory)
 void listen()
 watchCollections()
+watchAuditTrail()

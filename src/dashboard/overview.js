@@ -1,7 +1,10 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
+/** @import { Link } from './docs-link.js' */
 /** @import { Progress } from './phases.js' */
+import { linkOfBackOff, linkOfError, linkOfWarning } from './docs-link.js'
 import { errorText } from './error-text.js'
 import { bytes, count, duration, percent } from './format.js'
+import { backOffOf } from './limits.js'
 import { byId, setList, setText, showText } from './page.js'
 import { leadingProgress } from './phases.js'
 
@@ -53,32 +56,37 @@ function infoOf({ instances, problem }, leading) {
 }
 
 /**
- * Lists failures, retries and warnings. A notice that several instances report is listed once.
+ * Lists failures, retries, back-offs and warnings. A notice that several instances report is listed once.
  * @param {Sample} sample
  */
 function noticesOf({ instances, progress, problem }) {
-  /** @type {Map<string, { className: string, by: string[] }>} */
+  /** @type {Map<string, { className: string, link: Link | null, by: string[] }>} */
   const notices = new Map()
-  const say = (/** @type {string} */ className, /** @type {string} */ text, /** @type {string} */ by) => {
+  /** @type {(className: string, text: string, by: string, link: Link | null) => void} */
+  const say = (className, text, by, link) => {
     const known = notices.get(text)
     if (known) known.by.push(by)
-    else notices.set(text, { className, by: [by] })
+    else notices.set(text, { className, link, by: [by] })
   }
-  if (problem !== null) say('warning', problem, '')
+  const warn = (/** @type {string} */ text, /** @type {string} */ by) => say('warning', text, by, linkOfWarning(text))
+  if (problem !== null) warn(problem, '')
   const rows = instances.map((row) => ({ id: row.mongosyncID, of: row.progress, lost: row.status === 'lost', row }))
   const all = rows.length > 0 ? rows : progress ? [{ id: '', of: progress, lost: false, row: null }] : []
   for (const { id, of, lost, row } of all) {
-    if (lost && row) say('warning', `lost: no heartbeat for ${duration(row.lastSeenSeconds)}`, id)
+    if (lost && row) warn(`lost: no heartbeat for ${duration(row.lastSeenSeconds)}`, id)
     else {
-      if (of.failure) say('failure', `${of.failure.error}: ${errorText(of.failure)}`, id)
-      if (of.retrying) say('retrying', `retrying since ${of.retrying.since}: ${of.retrying.what}`, id)
-      for (const warning of of.warnings ?? []) say('warning', warning, id)
+      const { failure, retrying, limits } = of
+      const backOff = backOffOf(limits)
+      if (failure) say('failure', `${failure.error}: ${errorText(failure)}`, id, linkOfError(failure))
+      if (retrying) say('retrying', `retrying since ${retrying.since}: ${retrying.what}`, id, null)
+      if (backOff) say('retrying', backOff, id, linkOfBackOff)
+      for (const warning of of.warnings ?? []) warn(warning, id)
     }
   }
-  return [...notices].map(([text, { className, by }]) => {
+  return [...notices].map(([text, { className, link, by }]) => {
     const ids = by.filter((id) => id !== '')
     const prefix = ids.length > 0 && (rows.length > 1 || ids.length > 1) ? `${ids.join(', ')}: ` : ''
-    return { text: `${prefix}${text}`, className }
+    return { text: `${prefix}${text}`, className, link }
   })
 }
 
@@ -95,10 +103,21 @@ export function showFigures(sample, rates) {
   showText('events', instances.length === 0 ? '–' : `${count(totals.totalEventsApplied)}${perSecond}`)
   const left = instances.find(({ progress }) => progress.estimatedOplogTimeRemaining)
   showText('oplog', left?.progress.estimatedOplogTimeRemaining ?? '–')
+  showText('indexes', indexesOf(leading))
   const living = instances.filter(({ status }) => status === 'alive')
   const ready = living.filter(({ progress }) => progress.canCommit).length
   showText('can-commit', living.length === 0 ? '–' : ready === living.length ? 'yes' : 'no')
   showText('can-write', leading?.canWrite === true ? 'allowed' : leading?.canWrite === false ? 'not allowed' : '–')
+}
+
+/** @param {Progress | null} leading */
+function indexesOf(leading) {
+  if (!leading?.indexBuilding) return '–'
+  const { indexesBuilt, totalIndexesToBuild, collectionsFinished, collectionsTotal } = leading.indexBuilding
+  return (
+    `${count(indexesBuilt)} of ${count(totalIndexesToBuild)} ` +
+    `(${count(collectionsFinished)} of ${count(collectionsTotal)} ${collectionsTotal === 1 ? 'collection' : 'collections'})`
+  )
 }
 
 /**

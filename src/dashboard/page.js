@@ -54,13 +54,24 @@ export function createSvg(tag, attributes = {}) {
 }
 
 /**
+ * @typedef {{ text: string, className: string, link?: { href: string, text: string } | null }} Entry `link` follows the
+ * text
+ */
+
+/**
  * Shows a list of texts; rebuilds it only if it has changed.
  * @param {HTMLElement} list
- * @param {{ text: string, className: string }[]} entries
+ * @param {Entry[]} entries
  */
 export function setList(list, entries) {
   const key = JSON.stringify(entries)
   if (list.dataset['shown'] === key) return
   list.dataset['shown'] = key
-  list.replaceChildren(...entries.map(({ text, className }) => create('li', { text, className })))
+  list.replaceChildren(
+    ...entries.map(({ text, className, link }) => {
+      const item = create('li', { text, className })
+      if (link) item.append(' ', create('a', { text: link.text, attributes: { href: link.href } }))
+      return item
+    }),
+  )
 }

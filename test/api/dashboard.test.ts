@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
+import { docsPaths } from '../../src/api/docs-pages.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
 const directory = new URL('../../src/dashboard/', import.meta.url)
@@ -19,7 +20,7 @@ describe('the dashboard', () => {
   })
 
   test('requests only these files, has no inline scripts or styles, and builds no markup from text', () => {
-    const served = new Set(files.map(pathOf))
+    const served = new Set([...files.map(pathOf), ...docsPaths])
     for (const file of files) {
       const text = readFileSync(new URL(file, directory), 'utf8')
       const linked = [...text.matchAll(/(?:src|href)="(\/[^"]*)"/g)].map(([, path]) => path as string)

@@ -6,6 +6,7 @@ import { createApi } from '../../src/api/app.ts'
 import { sampleSchema } from '../../src/api/sample-schema.ts'
 import { type Listener, Sampler } from '../../src/api/sampler.ts'
 import { type ServedApi, type ServeOptions, serveApi } from '../../src/api/server.ts'
+import { KeptPoints } from '../../src/dashboard/kept-points.js'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { InstanceRow } from '../../src/domain/instances.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
@@ -49,12 +50,13 @@ class CountedSampler extends Sampler {
   }
 }
 
-function sampled({ everyMS = 10, keptMS = 60_000 } = {}) {
+function sampled({ everyMS = 10, unheardMS = 20, kept = new KeptPoints() } = {}) {
   const instance = new CountedInstance()
   instance.rows = [row('a')]
   instance.shown = row('a').progress
   const errors: unknown[] = []
-  const sampler = new CountedSampler(instance, { onInternalError: (error) => errors.push(error), everyMS, keptMS })
+  const onInternalError = (error: unknown) => errors.push(error)
+  const sampler = new CountedSampler(instance, { onInternalError, everyMS, unheardMS, kept })
   return { instance, sampler, errors }
 }
 
@@ -114,14 +116,46 @@ describe('the sampler', () => {
   })
 
   test('removes samples that are older than the retention time', async () => {
-    const { sampler } = sampled({ everyMS: 5, keptMS: 40 })
+    const kept = new KeptPoints({ fineMS: 40, keptMS: 80, coarseMS: 20 })
+    const { sampler } = sampled({ everyMS: 5, kept })
     const { received } = listening(sampler)
-    await vi.waitFor(() => expect(received.length).toBeGreaterThan(30), patience)
+    await vi.waitFor(() => expect(received.length).toBeGreaterThan(40), patience)
     const now = Date.now()
     const { points } = listening(sampler).events()[0]?.data ?? {}
     sampler.close()
     expect(points.length).toBeLessThan(30)
-    for (const [at] of points) expect(at).toBeGreaterThanOrEqual(now - 40)
+    for (const [at] of points) expect(at).toBeGreaterThanOrEqual(now - 80)
+  })
+
+  test('records totals while nobody listens, but only while a sync exists, and samples at once for a listener', async () => {
+    const { instance, sampler } = sampled({ everyMS: 10, unheardMS: 20 })
+    const { shown } = instance
+    instance.shown = idleProgress
+    sampler.record()
+    await sleep(60)
+    expect(instance.reads).toBe(0)
+    instance.shown = shown
+    await vi.waitFor(() => expect(instance.reads).toBeGreaterThan(3), patience)
+    const [history] = listening(sampler).events()
+    expect(history?.data.points.length).toBeGreaterThanOrEqual(3)
+    sampler.close()
+    const reads = instance.reads
+    await sleep(60)
+    expect(instance.reads - reads).toBeLessThanOrEqual(1)
+
+    const slow = sampled({ unheardMS: 60_000 })
+    slow.sampler.record()
+    await vi.waitFor(() => expect(slow.instance.reads).toBe(1), patience)
+    const { received, stop } = listening(slow.sampler)
+    await vi.waitFor(() => expect(received.length).toBeGreaterThan(3), patience)
+    stop()
+    // A hangup of the process ends the listeners, and the recording goes on.
+    const again = listening(slow.sampler)
+    slow.sampler.disconnect()
+    expect(again.state.ended).toBe(true)
+    const { received: next } = listening(slow.sampler)
+    await vi.waitFor(() => expect(next.length).toBeGreaterThan(2), patience)
+    slow.sampler.close()
   })
 
   test('reports the problem while sampling fails, and continues once it succeeds', async () => {

@@ -139,7 +139,10 @@ describe('Sec-Fetch-Site', () => {
     expect((await get('/', { ...navigation, 'Sec-Fetch-Dest': 'iframe' })).status).toBe(403)
     expect((await get(progress, { ...navigation, 'Sec-Fetch-Dest': 'document' })).status).toBe(403)
     expect((await post('/api/v1/pause', {}, { ...navigation, 'Sec-Fetch-Dest': 'document' })).status).toBe(403)
-    expect((await api.request('/', { headers: { ...navigation, 'Sec-Fetch-Dest': 'document' } })).status).toBe(200)
+    for (const page of ['/', '/docs/troubleshooting.md']) {
+      expect((await api.request(page, { headers: { ...navigation, 'Sec-Fetch-Dest': 'document' } })).status).toBe(200)
+      expect((await api.request(page, { headers: { ...navigation, 'Sec-Fetch-Dest': 'iframe' } })).status).toBe(403)
+    }
   })
 
   test.each(['same-origin', 'same-site', 'none'])('%s is accepted', async (site) => {

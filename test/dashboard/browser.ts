@@ -52,8 +52,11 @@ export async function violations(page: Page): Promise<string[]> {
   return found.violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html} ${node.failureSummary}`))
 }
 
-/** Keeps a screenshot for people who review the tested page. */
-export async function keepScreenshot(page: Page, name: string): Promise<void> {
+/**
+ * Keeps a screenshot for people who review the tested page.
+ * @param fullPage false for a page that is too long for one picture
+ */
+export async function keepScreenshot(page: Page, name: string, fullPage = true): Promise<void> {
   mkdirSync(screenshots, { recursive: true })
-  await page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage: true })
+  await page.screenshot({ path: path.join(screenshots, `${name}.png`), fullPage })
 }

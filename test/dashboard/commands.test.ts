@@ -61,6 +61,21 @@ test('abort is possible only for a commit that has not reached canWrite', () => 
     expect(obstacle('abort', [row('a', progress)])).toBe('no commit is under way')
 })
 
+test('repair is possible only on the page of the coordinator, after its verification has failed', () => {
+  const failure = { error: 'VerificationFailed' as const, errorDescription: '1 document differs' }
+  const failed = row('a', { state: 'FAILED', failure })
+  expect(obstacle('repair', [failed, row('b', {})], 'a')).toBeNull()
+  expect(obstacle('repair', [failed, row('b', {})], 'b')).toBe(
+    'only the coordinator repairs: open the dashboard of instance a',
+  )
+  expect(obstacle('repair', [row('a', {}), row('b', { state: 'FAILED', failure })], 'b')).toBe(
+    'the coordinator, a, is RUNNING',
+  )
+  expect(obstacle('repair', [row('a', { state: 'FAILED', failure }, 'lost'), row('b', {})], 'b')).toBe(
+    'no live instance coordinates',
+  )
+})
+
 test('the confirmation of a command names the number of instances', () => {
   const both = [row('a', { canCommit: true }), row('b', { canCommit: true }), row('c', {}, 'lost')]
   expect(effect('commit', both)).toMatch(/^Ends the migration on all 2 instances\./)

@@ -54,7 +54,7 @@ const isEnabled = async (page: Page, command: string): Promise<boolean> =>
 const enabled = (page: Page, command: string): Promise<void> =>
   vi.waitFor(async () => expect(await isEnabled(page, command)).toBe(true), patience)
 
-/** Sends a command through the dialog, with the keyboard only. */
+/** Sends a command through the dialog, with the keyboard only. Commit and reverse have to be typed. */
 async function send(page: Page, command: string, effect: RegExp): Promise<void> {
   await enabled(page, command)
   await page.focus(`#${command}`)
@@ -62,10 +62,27 @@ async function send(page: Page, command: string, effect: RegExp): Promise<void> 
   await page.waitForSelector('#dialog[open]')
   expect(await text(page, '#dialog-effect')).toMatch(effect)
   expect(await text(page, '#dialog-to')).toBe('Sent to a and b.')
-  expect(await page.evaluate('document.activeElement.id')).toBe('dialog-cancel')
-  await page.keyboard.press('Tab')
+  if (command === 'commit' || command === 'reverse') await typeToConfirm(page, command)
+  else {
+    expect(await page.evaluate('document.activeElement.id')).toBe('dialog-cancel')
+    await page.keyboard.press('Tab')
+  }
   await page.keyboard.press('Enter')
   await shows(page, '#outcome', new RegExp(`${command} accepted by a and b`))
+}
+
+/** Types the word that a commit or a reversal requires. Nothing else confirms them. */
+async function typeToConfirm(page: Page, word: string): Promise<void> {
+  expect(await page.evaluate('document.activeElement.id')).toBe('dialog-word')
+  for (const typed of ['', word.slice(0, -1)]) {
+    await page.fill('#dialog-word', typed)
+    expect(await page.getAttribute('#dialog-confirm', 'aria-disabled')).toBe('true')
+    await page.keyboard.press('Enter')
+    await page.click('#dialog-confirm', { force: true })
+    expect(await page.isVisible('#dialog')).toBe(true)
+  }
+  await page.fill('#dialog-word', word)
+  expect(await page.getAttribute('#dialog-confirm', 'aria-disabled')).toBe('false')
 }
 
 it('shows a sync from IDLE through a commit and a reversal, and sends commands to all instances', async () => {
@@ -89,6 +106,7 @@ it('shows a sync from IDLE through a commit and a reversal, and sends commands t
   await shows(page, '#copy-share', '100.00 %')
   await shows(page, '#phases [aria-current=step]', 'Following changes')
   await shows(page, '#rows', /coordinator/)
+  await shows(page, '#rows', /1\.0 MB\/s, \d+ reads?, (?:\d+ of )?\d+ writes? at a time/)
   expect(await page.locator('#rows tr').count()).toBe(2)
 
   const before = Number(await eventsShown(page))
@@ -101,6 +119,9 @@ it('shows a sync from IDLE through a commit and a reversal, and sends commands t
   expect(label).toMatch(/^Events applied: [\d,]+\/s now, at most [1-9][\d,]*\/s in the last \d+ minutes$/)
 
   await enabled(page, 'commit')
+  const commandsOf = (list: string) => page.locator(`#${list} button`).allTextContents()
+  expect(await commandsOf('commands')).toEqual(['Pause', 'Resume', 'Abort'])
+  expect(await commandsOf('cutover')).toEqual(['Commit', 'Reverse'])
   await page.click('#commit')
   await page.keyboard.press('Escape')
   expect((await a.progress()).state).toBe('RUNNING')
@@ -117,6 +138,7 @@ it('shows a sync from IDLE through a commit and a reversal, and sends commands t
   )
   await instances.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED', 120)
   await shows(page, '#can-write', /^allowed$/)
+  await showsAudit(page)
   await send(page, 'reverse', /^Swaps the direction of the sync on all 2 instances/)
   await instances.allReach(({ state, canCommit }) => state === 'RUNNING' && canCommit, 'reversed', 120)
   await shows(page, '#direction', /^cluster1: .* → {2}cluster0/)
@@ -170,6 +192,7 @@ it('shows for each collection what is copied, built and compared, and how many d
     expect(cells[1]).toMatch(/^[\d.]+ kB, all$/)
   }, patience)
   await shows(page, '#collections-note', /^2 in all/)
+  await shows(page, '#indexes', /^2 of 2 \(1 of 1 collection\)$/)
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const viewport of [wide, narrow]) {
       const { page: viewed } = await open(a, { colorScheme, viewport })
@@ -180,21 +203,81 @@ it('shows for each collection what is copied, built and compared, and how many d
       await viewed.close()
     }
   }
-  // A foreign write deletes a document on the destination. The verdict names its collection.
-  await pair.destinationClient.db('app').command({
-    delete: 'things',
-    deletes: [{ q: { _id: 7 }, limit: 1 }],
-    mayBypassWriteBlocking: true,
-  })
+  await deleteOnDestination(7)
   expectAccepted(await instances.post('commit'))
   await shows(page, '#state', 'FAILED')
-  await vi.waitFor(
-    async () => expect(await text(page, '#notices')).toContain('see docs/troubleshooting.md#verificationfailed'),
-    patience,
-  )
+  await page.getByRole('link', { name: 'What to do about VerificationFailed' }).waitFor(patience)
   await vi.waitFor(async () => expect(await rowOf('app.things').locator('td').last().textContent()).toBe('1'), patience)
   expect(await page.locator('#collection-rows tr').first().locator('th').textContent()).toBe('app.things')
   expect(complaints).toEqual([])
+})
+
+it('links a failure and a warning to their entries in the documentation, which the instance serves', async () => {
+  const a = await begin(500)
+  expectAccepted(await instances.post('start', { source: 'cluster0', destination: 'cluster1' }))
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  // Without enableUserWriteBlocking there is a warning.
+  const { page, complaints } = await open(a)
+  await page.locator('#notices li', { hasText: 'start left out' }).getByRole('link').click()
+  await shows(page, ':target', 'start left out enableUserWriteBlocking')
+  for (const colorScheme of ['light', 'dark'] as const) {
+    for (const viewport of [wide, narrow]) {
+      const { page: read } = await open(a, { colorScheme, viewport })
+      await read.goto(`${a.url}/docs/troubleshooting.md#verificationfailed`)
+      expect(await text(read, ':target')).toBe('VerificationFailed')
+      expect(await violations(read)).toEqual([])
+      expect(await read.evaluate('document.documentElement.scrollWidth')).toBe(viewport.width)
+      await keepScreenshot(read, `docs-${colorScheme}-${viewport.width}`, false)
+    }
+  }
+  // A page with wide tables.
+  const { page: tables } = await open(a, { viewport: narrow })
+  await tables.goto(`${a.url}/docs/control.md`)
+  expect(await violations(tables)).toEqual([])
+  expect(await tables.evaluate('document.documentElement.scrollWidth')).toBe(narrow.width)
+  await keepScreenshot(tables, 'docs-tables-360', false)
+  await tables.getByRole('link', { name: 'Dashboard' }).click()
+  await shows(tables, '#state', 'RUNNING')
+  expect(complaints).toEqual([])
+})
+
+it('lists what differs after a failed verification, and repairs it on the page of the coordinator', async () => {
+  await begin(500)
+  expectAccepted(await instances.post('start', body))
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
+  const coordinator = await instances.coordinator()
+  const { page, complaints } = await open(coordinator)
+  await enabled(page, 'commit')
+  expect(await page.isVisible('#mismatches-section')).toBe(false)
+  await deleteOnDestination(7)
+  expectAccepted(await instances.post('commit'))
+  await shows(page, '#mismatch-rows', 'app.things')
+  const cells = await page.locator('#mismatch-rows tr').first().locator('th, td').allTextContents()
+  expect(cells.slice(0, 3)).toEqual(['app.things', 'document missing on the destination', '_id {"$numberInt":"7"}'])
+  await shows(page, '#mismatches-note', /^1 difference, /)
+  for (const viewport of [wide, narrow]) {
+    const { page: viewed } = await open(coordinator, { colorScheme: 'dark', viewport })
+    await shows(viewed, '#mismatch-rows', 'app.things')
+    expect(await violations(viewed)).toEqual([])
+    expect(await viewed.evaluate('document.documentElement.scrollWidth')).toBe(viewport.width)
+    await keepScreenshot(viewed, `mismatches-dark-${viewport.width}`)
+  }
+  const other = [...instances.members.values()].find((one) => one !== coordinator) as Tandem
+  const { page: elsewhere } = await open(other)
+  await shows(elsewhere, '#why-not-repair', /^only the coordinator repairs: open the dashboard of instance [ab]$/)
+
+  await enabled(page, 'repair')
+  await page.click('#repair')
+  expect(await text(page, '#dialog-effect')).toMatch(/^Reads what differs from cluster0: .* again and makes cluster1/)
+  await page.click('#dialog-confirm')
+  await shows(page, '#outcome', 'repair: 1 document is equal to the source now. Send resume, which commits again.')
+  await enabled(page, 'resume')
+  await page.click('#resume')
+  await page.click('#dialog-confirm')
+  await shows(page, '#state', 'COMMITTED')
+  await vi.waitFor(async () => expect(await page.isVisible('#mismatches-section')).toBe(false), patience)
+  // An instance that has not failed refuses resume.
+  expect(complaints.filter((complaint) => !/status of 409/.test(complaint))).toEqual([])
 })
 
 it('shows that it reconnects, and continues when the instance is available again', async () => {
@@ -219,6 +302,25 @@ it('shows that it reconnects, and continues when the instance is available again
   await shows(watching, '#connection', 'reconnecting')
   expect(complaints).toEqual([])
 })
+
+/** Opens the audit trail, which has the commands that this page has sent. */
+async function showsAudit(page: Page): Promise<void> {
+  await page.getByText('Who sent which command').click()
+  await shows(page, '#audit-rows', /UTCall\/commita127\.0\.0\.1noneaccepted/)
+  await shows(page, '#audit-rows', /UTCpause[ab]passed on by a–accepted/)
+  expect(await violations(page)).toEqual([])
+  await page.setViewportSize(narrow)
+  expect(await violations(page)).toEqual([])
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(narrow.width)
+  await keepScreenshot(page, 'audit-360')
+  await page.setViewportSize(wide)
+}
+
+/** A foreign write deletes a document on the destination. The verdict of a commit names it. */
+async function deleteOnDestination(_id: number): Promise<void> {
+  const deletes = [{ q: { _id }, limit: 1 }]
+  await pair.destinationClient.db('app').command({ delete: 'things', deletes, mayBypassWriteBlocking: true })
+}
 
 /** Returns the number of events that the page shows, without thousands separators and the rate. */
 async function eventsShown(page: Page): Promise<string> {

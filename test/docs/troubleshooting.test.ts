@@ -5,6 +5,7 @@ import { expect, test } from 'vitest'
 import { clientErrors } from '../../src/cli/send.ts'
 import { failureNames, refusalStatus } from '../../src/domain/errors.ts'
 import { adviceNames } from '../../src/domain/finding.ts'
+import { anchorsOf } from './pages.ts'
 
 /**
  * docs/troubleshooting.md has an entry for every error name. The types of the names come from the product's own lists,
@@ -14,8 +15,11 @@ import { adviceNames } from '../../src/domain/finding.ts'
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const page = readFileSync(path.join(root, 'docs/troubleshooting.md'), 'utf8')
 
+/** The warnings, which have no names, follow the names. */
+const ofNames = page.slice(0, page.indexOf('\n## Warnings\n'))
+
 const entries = new Map(
-  page
+  ofNames
     .split(/^### /m)
     .slice(1)
     .map((text): [string, string] => [text.slice(0, text.indexOf('\n')), text]),
@@ -65,7 +69,7 @@ test('every name in an error is in the lists', () => {
 })
 
 test('links within the page lead to entries', () => {
-  const headings = [...page.matchAll(/^##+ (.+)$/gm)].map(([, heading = '']) => heading.toLowerCase())
+  const headings = anchorsOf('docs/troubleshooting.md')
   const links = [...page.matchAll(/\]\(#([^)]+)\)/g)].map(([, target]) => target)
   expect(links.filter((target) => !headings.includes(target ?? ''))).toEqual([])
 })

@@ -120,6 +120,9 @@ describe.skipIf(problem !== null)(
       expect(await shell('npx tandem check')).toMatch(/"findings": \[\][\s\S]*"success": true[\s\S]*canCommit after/)
       expect(await shell('updateMany')).toMatch(/^9999\n[\s\S]*"state": "RUNNING"/)
       expect(await shell('npx tandem commit')).toMatch(/"success": true[\s\S]*committed after/)
+      // The documentation to which the dashboard links.
+      const entries = await fetch(`${tandem.url}/docs/troubleshooting.md`)
+      expect(await entries.text()).toContain('id="verificationfailed"')
       expect(await shell('npx tandem verify')).toMatch(/^equal: 1 collections, 0 views, 9,999 and 9,999 documents/)
     })
   },

@@ -1,0 +1,55 @@
+import { byId, showText } from './page.js'
+
+/** The dialog that asks for confirmation before a command is sent. */
+
+/**
+ * @typedef {{
+ *   title: string, effect: string, to: string, confirm: string, word: string | null, proceed: () => void
+ * }} Question `confirm` is the text of the button that confirms; `word` is what the user has to type first; null:
+ * nothing
+ */
+
+export class Confirmation {
+  /** @type {Question | null} */
+  #question = null
+  #dialog = /** @type {HTMLDialogElement} */ (byId('dialog'))
+  #button = byId('dialog-confirm')
+  #field = /** @type {HTMLInputElement} */ (byId('dialog-word'))
+
+  constructor() {
+    byId('dialog-cancel').addEventListener('click', () => this.#dialog.close())
+    this.#field.addEventListener('input', () => this.#update())
+    byId('dialog-form').addEventListener('submit', (event) => {
+      event.preventDefault()
+      if (!this.#question || !this.#isTyped()) return
+      this.#dialog.close()
+      this.#question.proceed()
+    })
+  }
+
+  /** @param {Question} question */
+  ask(question) {
+    this.#question = question
+    const { title, effect, to, confirm, word } = question
+    showText('dialog-title', title)
+    showText('dialog-effect', effect)
+    showText('dialog-to', to)
+    showText('dialog-confirm', confirm)
+    showText('dialog-wanted', word ?? '')
+    byId('dialog-typed').hidden = word === null
+    this.#field.value = ''
+    this.#update()
+    this.#dialog.showModal()
+    if (word !== null) this.#field.focus()
+  }
+
+  #isTyped() {
+    const word = this.#question?.word ?? null
+    return word === null || this.#field.value.trim() === word
+  }
+
+  /** A disabled button keeps its place in the focus order. */
+  #update() {
+    this.#button.setAttribute('aria-disabled', String(!this.#isTyped()))
+  }
+}

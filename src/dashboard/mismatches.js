@@ -1,0 +1,42 @@
+/** @import { MismatchesAnswer } from '../api/mismatches-schema.ts' */
+/** @import { Sample } from '../api/sample-schema.ts' */
+import { cellsOf, noteOf } from './mismatch-cells.js'
+import { byId, showText } from './page.js'
+import { Poll } from './poll.js'
+import { Table } from './table.js'
+
+/** Shows what differs, while a live instance is FAILED with VerificationFailed. */
+
+const everyMS = 5_000
+const rowsShown = 100
+
+const table = new Table('mismatches', [
+  { name: 'Collection' },
+  { name: 'Difference' },
+  { name: 'Document or definition' },
+  { name: 'Cause' },
+])
+const section = byId('mismatches-section')
+
+/** @type {Poll<MismatchesAnswer>} */
+const poll = new Poll({
+  path: () => '/api/v1/verification/mismatches',
+  isWanted: () => !section.hidden,
+  everyMS: () => everyMS,
+  show: ({ mismatches, total }) => {
+    const rows = mismatches.slice(0, rowsShown)
+    table.show(rows.map((one, at) => ({ key: String(at), cells: cellsOf(one) })))
+    showText('mismatches-note', noteOf(rows.length, total))
+  },
+  fail: (problem) => showText('mismatches-note', problem),
+})
+
+/** @param {Sample} sample */
+export function showMismatches({ instances }) {
+  const hasFailed = instances.some(
+    ({ status, progress }) => status === 'alive' && progress.failure?.error === 'VerificationFailed',
+  )
+  if (section.hidden !== hasFailed) return
+  section.hidden = !hasFailed
+  if (hasFailed) void poll.refresh()
+}

@@ -1,0 +1,73 @@
+import { expect, test } from 'vitest'
+import type { HistoryPoint } from '../../src/api/sample-schema.ts'
+import { History } from '../../src/dashboard/history.js'
+import { KeptPoints } from '../../src/dashboard/kept-points.js'
+
+/** The history of the dashboard: fine for ten minutes, coarse for a day. */
+
+const minuteMS = 60_000
+const hourMS = 60 * minuteMS
+/** A point each second, whose lag is 9 in one second of each minute and 1 otherwise. */
+const pointAt = (at: number): HistoryPoint => [at, at, 1e9, at, at % minuteMS === 7_000 ? 9 : 1]
+
+function secondsOf(hours: number): KeptPoints {
+  const kept = new KeptPoints()
+  for (let at = hourMS; at <= (hours + 1) * hourMS; at += 1_000) kept.add(pointAt(at))
+  return kept
+}
+
+test('a day of samples takes the memory of two thousand points', () => {
+  const { points } = secondsOf(30)
+  const newest = points.at(-1)?.[0] ?? 0
+  expect(points.length).toBeLessThan(600 + 24 * 60 + 5)
+  expect(points[0]?.[0]).toBeGreaterThanOrEqual(newest - 24 * hourMS)
+  expect(points[0]?.[0]).toBeLessThan(newest - 23.9 * hourMS)
+  expect(points.map(([at]) => at)).toEqual(points.map(([at]) => at).sort((one, other) => one - other))
+})
+
+test('the last ten minutes are kept completely, and of each older minute the last counts and the highest lag', () => {
+  const { points } = secondsOf(1)
+  const newest = points.at(-1)?.[0] ?? 0
+  const fine = points.filter(([at]) => at >= newest - 10 * minuteMS)
+  expect(fine.length).toBe(601)
+  const coarse = points.slice(0, -601)
+  expect(coarse.length).toBe(50)
+  for (const [at, copied, , , lag] of coarse) {
+    expect([at % minuteMS, copied, lag]).toEqual([59_000, at, 9])
+  }
+  const unknown = new KeptPoints({ fineMS: 0, coarseMS: 100 })
+  for (const [at, lag] of [
+    [1, null],
+    [2, 4],
+    [3, null],
+    [300, 1],
+  ] as const)
+    unknown.add([at, 0, 0, 0, lag])
+  expect(unknown.points).toEqual([
+    [3, 0, 0, 0, 4],
+    [300, 0, 0, 0, 1],
+  ])
+})
+
+test('the page shows the points of an instance without gaps and with rates, also where they are coarse', () => {
+  const history = new History()
+  const { points } = secondsOf(2)
+  history.merge(points)
+  expect(history.lag()).toHaveLength(points.length)
+  const rates = history.bytesPerSecond()
+  expect(rates).toHaveLength(points.length)
+  // One for each millisecond.
+  for (const { value } of rates.slice(1)) expect(value).toBeCloseTo(1_000)
+  // The page keeps what a restarted instance has lost.
+  const newest = points.at(-1)?.[0] ?? 0
+  history.merge([pointAt(newest + 5_000), pointAt(newest + 6_000)])
+  expect(history.lag().length).toBeGreaterThan(points.length - 10)
+})
+
+test('samples that tandem took every ten seconds while no page was open are connected, and have rates', () => {
+  const history = new History()
+  const points = Array.from({ length: 20 }, (_, at): HistoryPoint => [at * 10_007, at * 10_007, 1e9, 0, 1])
+  history.merge(points)
+  expect(history.lag().map(({ value }) => value)).toEqual(points.map(() => 1))
+  for (const { value } of history.bytesPerSecond().slice(1)) expect(value).toBeCloseTo(1_000)
+})
