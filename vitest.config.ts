@@ -9,7 +9,7 @@ import { defineConfig } from 'vitest/config'
 const projects = {
   unit: { suffix: 'test', timeoutSeconds: 30, isolate: false },
   mongo: { suffix: 'mongo.test', timeoutSeconds: 120, isolate: false },
-  cluster: { suffix: 'cluster.test', timeoutSeconds: 600, isolate: true },
+  cluster: { suffix: 'cluster.test', timeoutSeconds: 600, isolate: false },
   long: { suffix: 'long.test', timeoutSeconds: 900, isolate: true },
 }
 

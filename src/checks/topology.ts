@@ -15,15 +15,6 @@ export const checkTopology: Check = ({ configuration, facts }) => {
       ),
     )
   }
-  if (source.topology === 'sharded' && destination.topology === 'replicaSet') {
-    findings.push(
-      problem(
-        'UnsupportedTopology',
-        'a sharded cluster cannot be synced to a replica set',
-        'give a sharded cluster as the destination',
-      ),
-    )
-  }
   const shards = source.topology === 'replicaSet' && destination.topology === 'sharded'
   if (shards && !configuration.sharding) {
     findings.push(

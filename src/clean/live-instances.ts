@@ -21,6 +21,8 @@ export interface LiveInstancesParts {
   mayLoseHeartbeats: boolean
   /** Called once if an instance has to be observed before it is known whether it is alive. */
   onWait: (ids: string[]) => void
+  /** How long a lease of these instances lasts. */
+  durationMS?: number
 }
 
 /**
@@ -35,6 +37,7 @@ export interface LiveInstancesParts {
 export async function liveInstances(parts: LiveInstancesParts): Promise<string[]> {
   const renewals = new Map<string, { renewal: string; since: number }>()
   const ages = new Map<string, number>()
+  const { durationMS = leaseMS } = parts
   for (let isFirst = true; ; isFirst = false) {
     const leases = (await Promise.all(parts.clusters.map(readLeases))).flat()
     const ended = new Set(leases.filter(hasEnded).map(({ document }) => document['incarnation'] as string))
@@ -47,7 +50,7 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
       const known = renewals.get(key)
       if (known && known.renewal !== renewal) alive.add(id)
       else if (!known) renewals.set(key, { renewal, since: performance.now() })
-      if (!known || performance.now() - known.since < leaseMS) unknown.add(id)
+      if (!known || performance.now() - known.since < durationMS) unknown.add(id)
     }
     for (const { id, incarnation, lastSeenSeconds } of await beating(parts.heartbeats)) {
       if (ended.has(incarnation)) continue

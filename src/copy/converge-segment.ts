@@ -71,7 +71,7 @@ class SegmentConvergence {
     this.#entry = entry
     this.#segment = segment
     this.#progressed = progressed
-    this.#adjacentIds = AdjacentIds.of(parts.source, entry)
+    this.#adjacentIds = AdjacentIds.of(parts.source, parts.destination, entry)
   }
 
   async run(): Promise<void> {

@@ -90,7 +90,7 @@ async function copyFrom(
       ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
       : openBulkRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
   const cursor = await throttle.read(context.signal, () => measured(context, 'copyRead', open))
-  const adjacentIds = AdjacentIds.of(parts.source, entry)
+  const adjacentIds = AdjacentIds.of(parts.source, parts.destination, entry)
   try {
     let reading = cursor.next()
     let first = true

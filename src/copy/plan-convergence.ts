@@ -263,8 +263,9 @@ async function prepareDatabase(
     // request has no shard key. The key of its present name on the source then applies.
     const hadTemporaryName = !source.sharded && isRenamedAcrossDatabases(entry.name)
     const renamed = { ...entry, name: onSource.get(entry.uuid)?.name ?? entry.name }
-    const wantedKey =
+    const requested =
       hadTemporaryName || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, renamed) : entry.shardKey
+    const wantedKey = destination.sharded ? requested : null
     const isKept = !isCapped(entry.wanted.options) && keepsDistribution(source, distribution, wantedKey)
     if (found && !isKept) {
       await destinationDefinitions.drop(entry)

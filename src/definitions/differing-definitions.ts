@@ -57,7 +57,8 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
       const existing = existingByUuid.get(entry.destinationUUID ?? '')
       if (!wanted || !existing) return true
       if (!isAsKnown(entry, wanted, existing, parts.included(wanted.indexes, entry.shardKey))) return true
-      if (source.sharded && !sameDistribution(entry, distributionOf.get(entry.uuid))) return true
+      if (source.sharded && !isAsDistributed(entry, distributionOf.get(entry.uuid), parts.destination.sharded))
+        return true
       return !parts.isFollowed(entry, existing, wanted)
     }
     const touched = new Set((known.get(database) ?? []).filter(isDiffering).map(({ uuid }) => uuid))
@@ -89,8 +90,8 @@ function isAsKnown(
   )
 }
 
-function sameDistribution(entry: CatalogEntry, found: Distribution | undefined): boolean {
-  return !found?.resharding && sameShardKey(entry.shardKey, found?.key ?? null)
+function isAsDistributed(entry: CatalogEntry, found: Distribution | undefined, hasKeys: boolean): boolean {
+  return !found?.resharding && (!hasKeys || sameShardKey(entry.shardKey, found?.key ?? null))
 }
 
 function sameViews(source: ServerCatalogEntry[], destination: ServerCatalogEntry[]): boolean {

@@ -12,6 +12,8 @@ export interface DatabaseReadParts {
   source: Cluster
   selection: Selection
   catalog: Catalog
+  /** True if both clusters are sharded, so that the shard keys of the source are those of the destination. */
+  followsKeys: boolean
 }
 
 /** The definitions of one source database at one point in time. */
@@ -33,7 +35,7 @@ export interface DatabaseSnapshot {
  * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read
  */
 export async function readDatabase(
-  { source, selection, catalog }: DatabaseReadParts,
+  { source, selection, catalog, followsKeys }: DatabaseReadParts,
   database: string,
   touched: ReadonlySet<string> | 'all',
   prefetchMax: number,
@@ -48,7 +50,7 @@ export async function readDatabase(
   const isTouched = ({ uuid }: ListedCollection): boolean => {
     const known = catalog.get(uuid)
     if (readsAllIndexes || touched.has(uuid) || !known) return true
-    return source.sharded && !sameShardKey(known.shardKey, distributions.get(uuid)?.key ?? null)
+    return followsKeys && !sameShardKey(known.shardKey, distributions.get(uuid)?.key ?? null)
   }
   const wanted = listed.filter((one) => one.type === 'collection' && isTouched(one))
   // A collection that was dropped after the listing has no indexes. Its drop event follows.

@@ -46,8 +46,9 @@ export async function findDefinitionMismatches(
     ])
     const compare = (database: string, ...[source, destination]: [Identified[], Identified[]]): Mismatch[] => {
       const entries = known.get(database) ?? []
-      // A replica set has no shard keys, so the key requested when the collection was created counts.
-      if (!clusters.source.sharded) {
+      // A replica set has no shard keys. If it is the source, the key counts that was requested when the collection was
+      // created; if it is the destination, the entries have none.
+      if (!clusters.source.sharded || !clusters.destination.sharded) {
         for (const one of source) one.shardKey = catalog.get(one.uuid)?.shardKey ?? null
       }
       const included = (all: Identified[]): Identified[] =>

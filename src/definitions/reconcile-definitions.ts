@@ -209,7 +209,8 @@ export class DefinitionReconciler {
   readonly #isKnown = (uuid: string): boolean => this.#catalog.get(uuid) !== undefined
 
   #readDatabase(database: string, touched: ReadonlySet<string> | 'all', prefetchMax = 0): Promise<DatabaseSnapshot> {
-    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog }
+    const followsKeys = this.#source.sharded && this.#destination.sharding !== null
+    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog, followsKeys }
     return readDatabase(parts, database, touched, prefetchMax)
   }
 
@@ -226,7 +227,7 @@ export class DefinitionReconciler {
       const entry = this.#catalog.get(uuid)
       if (!entry) continue
       if (isResharding) resharding.push(name)
-      if (!sameShardKey(entry.shardKey, key)) changed.add(entry.database)
+      if (this.#destination.sharding && !sameShardKey(entry.shardKey, key)) changed.add(entry.database)
     }
     return { databases: [...changed], resharding }
   }

@@ -3,7 +3,7 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
-import { isKeyed } from '../domain/shard-key.ts'
+import { mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { describeId } from '../mongo/verification-store.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
@@ -53,8 +53,8 @@ export class AdjacentIds {
   }
 
   /** Null if the source cannot hold two documents with the same `_id`. */
-  static of(source: Cluster, entry: CatalogEntry): AdjacentIds | null {
-    return source.sharded && isKeyed(entry) ? new AdjacentIds(source, entry) : null
+  static of(source: Cluster, destination: Cluster, entry: CatalogEntry): AdjacentIds | null {
+    return mayRepeatIds(source, destination, entry) ? new AdjacentIds(source, entry) : null
   }
 
   /**

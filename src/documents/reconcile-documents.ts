@@ -2,7 +2,7 @@ import { proveGone } from '../definitions/listing.ts'
 import { type CatalogEntry, needsOneLane, waitsForCopy } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
-import { isKeyed } from '../domain/shard-key.ts'
+import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
@@ -26,6 +26,7 @@ export type Identities = Map<IdentityKey, Identity>
 
 export interface ReconcileDependencies extends TombstoneRecorder {
   source: Cluster
+  destination: Cluster
   metadata: Metadata
   writer: DocumentWriter
   context: RetryContext
@@ -91,7 +92,7 @@ async function inBulk(
   // A shard key change deletes a document on one shard and inserts it on another at the same cluster time. The stream
   // may emit the insert first (observed on 6.0.27), so a delete event only shows that the document changed. A document
   // inserted with an existing `_id` may be another document, from another shard.
-  const trustsEvents = !(dependencies.source.sharded && isKeyed(entry))
+  const trustsEvents = !mayRepeatIds(dependencies.source, dependencies.destination, entry)
   const insert = async (): Promise<void> => {
     if (trustsEvents) return await writer.insert(entry, inserts)
     const existing = await writer.insertNew(entry, inserts)
@@ -126,7 +127,7 @@ async function reconcileUnread(
   notBefore: ClusterTime,
 ): Promise<void> {
   const { writer } = dependencies
-  const mayHaveDuplicates = dependencies.source.sharded && isKeyed(entry)
+  const mayHaveDuplicates = mayRepeatIds(dependencies.source, dependencies.destination, entry)
   const readKeys = new Set<IdentityKey>()
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)

@@ -73,6 +73,18 @@ export function isKeyed({ shardKey }: { shardKey: ShardKey | null }): boolean {
   return shardKey !== null && !(shardKey.length === 1 && shardKey[0]?.path === '_id')
 }
 
+/**
+ * True if two shards of the source may have documents with the same `_id`. The entry has the shard key on the
+ * destination, which is usually that of the source. A replica set has none, so every collection counts there.
+ */
+export function mayRepeatIds(
+  source: { sharded: boolean },
+  destination: { sharded: boolean },
+  entry: { shardKey: ShardKey | null },
+): boolean {
+  return source.sharded && (isKeyed(entry) || !destination.sharded)
+}
+
 const nullValue: TypedValue = Buffer.from([bsonType.null])
 
 /** Returns the document's values of the fields of the key. A missing field counts as null, as in the server. */

@@ -63,7 +63,7 @@ export function refuseIrreversible(
   if (source.topology !== destination.topology) {
     throw new RefusedError(
       'ReversibleNotSupported',
-      'reversible: true is not supported from a replica set to a sharded cluster; set reversible to false',
+      'reversible: true is not supported between a replica set and a sharded cluster; set reversible to false',
     )
   }
   if (source.shards.length !== destination.shards.length) {

@@ -90,11 +90,6 @@ async function prepared(
   if (ours === theirs && ours !== 'undefined') {
     throw new RehearsalFailure('--cluster0 and --cluster1 lead to the same server; give two clusters')
   }
-  if (cluster0.topology === 'sharded cluster' && cluster1.topology === 'replica set') {
-    throw new RehearsalFailure(
-      'tandem does not sync a sharded cluster to a replica set; give two clusters of one topology',
-    )
-  }
   if (blockWrites && (await destination.isBlocked())) {
     throw new RehearsalFailure(
       'cluster1 blocks user writes already, and a rehearsal with --blockWrites would allow them; leave --blockWrites out',

@@ -210,7 +210,7 @@ export class Replication {
    */
   async repair(store: VerificationStore, most = repairedMax): Promise<Repaired> {
     const { source, destination, metadata, context } = this.#parts
-    const documents = { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
+    const documents = { source, destination, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
     const differs = (entry: CatalogEntry, idElements: readonly Buffer[]): Promise<boolean> =>
       retry(`comparing ${entry.database}.${entry.name}`, context, () =>
         isAnyDifferent({ source, destination }, entry, idElements, source.latest),
@@ -223,14 +223,14 @@ export class Replication {
    * converged.
    */
   async prepareDestination(): Promise<boolean> {
-    const { source, metadata, record, context } = this.#parts
+    const { source, destination, metadata, record, context } = this.#parts
     await this.#shared.correctNames()
     return await prepareDestination({
       commit: this.commit,
       metadata,
       record,
       superseded: new Metadata(source, context),
-      documents: { source, metadata, writer: this.#writer, nextOrder: this.#nextOrder },
+      documents: { source, destination, metadata, writer: this.#writer, nextOrder: this.#nextOrder },
     })
   }
 
@@ -260,6 +260,7 @@ export class Replication {
       catalog: this.catalog,
       documents: {
         source,
+        destination,
         metadata,
         writer: this.#writer,
         nextOrder,

@@ -16,6 +16,7 @@ import { Metadata } from '../../src/mongo/metadata.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { type TestContext, testCluster, testContext } from '../mongo/clusters.ts'
 import { compareClusters } from '../support/compare.ts'
+import { databaseNames } from '../support/databases.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { borrowReplicaSet } from '../support/kept-sets.ts'
 import type { ReplicaSet } from '../support/replica-set.ts'
@@ -59,6 +60,7 @@ export class TwoClusters {
   get dependencies(): ReconcileDependencies {
     return {
       source: this.source,
+      destination: this.destination,
       metadata: this.metadata,
       writer: new DocumentWriter(this.destination, (entry) => this.dropVanishedIndexes(entry)),
       context: this.context,
@@ -116,11 +118,9 @@ export class TwoClusters {
 
   async #databasesBut(database: string): Promise<string[]> {
     const lists = await Promise.all(
-      [this.sourceClient, this.destinationClient].map((client) =>
-        client.db('admin').admin().listDatabases({ nameOnly: true }),
-      ),
+      [this.sourceClient, this.destinationClient].map((client) => databaseNames(client, [database])),
     )
-    return lists.flatMap(({ databases }) => databases.map(({ name }) => name)).filter((name) => name !== database)
+    return lists.flat()
   }
 }
 

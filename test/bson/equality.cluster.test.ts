@@ -1,6 +1,7 @@
 import type { Db } from 'mongodb'
 import { describe, expect, test } from 'vitest'
 import { nested, rawDocument, updateRaw } from '../support/bson-values.ts'
+import { canCommit, commit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { elementMap } from '../support/compare-raw.ts'
 import { holdCopy } from '../support/fail-point.ts'
@@ -31,14 +32,6 @@ async function running(options: Record<string, unknown> = {}): Promise<Tandem> {
   const tandem = await pair.startInstance()
   await startSync(tandem, options)
   return tandem
-}
-
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-
-async function commit(tandem: Tandem): Promise<void> {
-  expect(await tandem.post('commit')).toMatchObject({ status: 200 })
-  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
 }
 
 async function expectEqual(): Promise<void> {
@@ -113,7 +106,7 @@ describe('README: every BSON value', () => {
 
     expect(await tandem.post('repair')).toMatchObject({ status: 200 })
     expect(await tandem.post('resume')).toMatchObject({ status: 200 })
-    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
+    await committed(tandem)
     await expectEqual()
   })
 })

@@ -4,9 +4,10 @@ import type { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { neededOn } from '../../src/checks/privileges.ts'
 import type { Finding } from '../../src/domain/finding.ts'
+import { commit } from '../support/commits.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import type { CustomRole } from '../support/replica-set-members.ts'
-import { commit, connected, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
+import { connected, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /** The roles of docs/privileges.md are enough for a sync. If one action is missing, `check` reports exactly that one. */

@@ -5,10 +5,10 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { guardPath, removeGuardedPath } from '../support/guarded-process.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
-import { commit } from '../support/reversible-pair.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
 /** Clusters that require TLS, with users who have a password (SCRAM) or a certificate (X.509) that the test makes. */

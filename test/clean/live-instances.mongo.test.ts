@@ -3,13 +3,16 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { liveInstances } from '../../src/clean/live-instances.ts'
 import type { Liveness } from '../../src/coordination/liveness.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
-import { leaseMS } from '../../src/mongo/lease-watch.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
 /** Which instances `tandem clean` considers alive, when it cannot ask the kernel whether their process has ended. */
 
 const one = oneSet()
+/** Shorter than a lease of the product, for the tests that observe a whole one. */
+const shortMS = 2_000
+/** Longer than a lease of the product, for the tests of a sign of life, which may be late on a busy machine. */
+const longMS = 60_000
 const leases = () => one.client.db('tandem_internal').collection<{ _id: string; expiresAt: Date }>('leases')
 let renewing = new AbortController()
 let repeated: Promise<void> = Promise.resolve()
@@ -47,13 +50,14 @@ const beat = (id: string) => ({
   progress: idleProgress,
 })
 
-async function observe({ mayLoseHeartbeats = false, heartbeats = [] as Liveness[] } = {}) {
+async function observe({ mayLoseHeartbeats = false, heartbeats = [] as Liveness[], durationMS = longMS } = {}) {
   const waitedFor: string[][] = []
   const began = performance.now()
   const alive = await liveInstances({
     clusters: [one.cluster],
     heartbeats,
     mayLoseHeartbeats,
+    durationMS,
     onWait: (ids) => waitedFor.push(ids),
   })
   return { alive, waitedFor, elapsedMS: performance.now() - began }
@@ -67,9 +71,9 @@ describe('a lease', () => {
 
   it('that is not renewed for its whole duration is dead, also if its stored expiry has long passed', async () => {
     await lease('a')
-    const { alive, waitedFor, elapsedMS } = await observe()
+    const { alive, waitedFor, elapsedMS } = await observe({ durationMS: shortMS })
     expect([alive, waitedFor]).toEqual([[], [['a']]])
-    expect(elapsedMS).toBeGreaterThan(leaseMS)
+    expect(elapsedMS).toBeGreaterThan(shortMS)
   })
 
   it('that is renewed belongs to a living instance, also if its stored expiry has passed', async () => {
@@ -78,7 +82,7 @@ describe('a lease', () => {
     keepOn((at) => lease('b', new Date(at * 1_000)))
     const { alive, elapsedMS } = await observe()
     expect(alive).toEqual(['b'])
-    expect(elapsedMS).toBeLessThan(leaseMS)
+    expect(elapsedMS).toBeLessThan(longMS)
   })
 
   it.each([
@@ -86,40 +90,40 @@ describe('a lease', () => {
     ['that was given back', new Date(0)],
   ])('%s is observed for its whole duration if heartbeats may be lost', async (_, expiresAt) => {
     await lease('a', expiresAt)
-    const { alive, waitedFor, elapsedMS } = await observe({ mayLoseHeartbeats: true })
+    const { alive, waitedFor, elapsedMS } = await observe({ mayLoseHeartbeats: true, durationMS: shortMS })
     expect([alive, waitedFor]).toEqual([[], [['a']]])
-    expect(elapsedMS).toBeGreaterThan(leaseMS)
+    expect(elapsedMS).toBeGreaterThan(shortMS)
   })
 
   it('that others have ended does not prove that its holder knows', async () => {
     await lease('a', new Date(0))
     await leases().updateOne({ _id: 'a' }, { $set: { buried: true } })
-    expect(await observe()).toMatchObject({ alive: [], waitedFor: [['a']] })
+    expect(await observe({ durationMS: shortMS })).toMatchObject({ alive: [], waitedFor: [['a']] })
   })
 
   it('belongs to a living instance whose heartbeats return after they were lost', async () => {
     await lease('a')
-    const store = new MongoLiveness(one.cluster, { ttlMS: leaseMS })
+    const store = new MongoLiveness(one.cluster, { ttlMS: longMS })
     keepOn(async (at) => {
       if (at > 10) await store.publish(beat('a'))
     })
     const { alive, elapsedMS } = await observe({ mayLoseHeartbeats: true, heartbeats: [store] })
     expect(alive).toEqual(['a'])
-    expect(elapsedMS).toBeLessThan(leaseMS)
+    expect(elapsedMS).toBeLessThan(longMS)
   })
 })
 
 describe('a heartbeat', () => {
   it('that is followed by another one belongs to a living instance, without a lease too', async () => {
-    const store = new MongoLiveness(one.cluster, { ttlMS: leaseMS })
+    const store = new MongoLiveness(one.cluster, { ttlMS: longMS })
     await store.publish(beat('a'))
     keepOn(() => store.publish(beat('a')))
     expect(await observe({ heartbeats: [store] })).toMatchObject({ alive: ['a'], waitedFor: [['a']] })
   })
 
   it('that is the last one for the duration of a lease is none of a living instance', async () => {
-    const store = new MongoLiveness(one.cluster, { ttlMS: leaseMS })
+    const store = new MongoLiveness(one.cluster, { ttlMS: shortMS })
     await store.publish(beat('a'))
-    expect(await observe({ heartbeats: [store] })).toMatchObject({ alive: [], waitedFor: [['a']] })
+    expect(await observe({ heartbeats: [store], durationMS: shortMS })).toMatchObject({ alive: [], waitedFor: [['a']] })
   })
 })

@@ -93,7 +93,7 @@ describe('converging a collection whose shard key is not _id', () => {
     const catalog = new Catalog()
     catalog.add(entry)
     const writer = new DocumentWriter(cluster, async () => false)
-    const reconciled = { source: cluster, metadata, writer, context, nextOrder }
+    const reconciled = { source: cluster, destination: cluster, metadata, writer, context, nextOrder }
     const partitions = new Map([[0, { epoch: 1 }]])
     const ends = { source: cluster, metadata, catalog, documents: reconciled, partitions, partitionCount: 1 }
     await new CopyEnds({ ...ends, shared: false }).reconcile(entry)

@@ -139,7 +139,7 @@ describe('writing into a collection whose shard key is not _id', () => {
     const changed = document(['_id', 1], ['k', 90])
     const idElement = idElementOf(changed)
     const identity = { idElement, document: changed, deleted: false, fresh: true, inserted: true, folded: false }
-    const dependencies = { source: cluster, metadata, writer, context, nextOrder: () => 7 }
+    const dependencies = { source: cluster, destination: cluster, metadata, writer, context, nextOrder: () => 7 }
     await reconcileDocuments(dependencies, entry, new Map([[identityKey(idElement), identity]]), cluster.latest)
     // The copy writes the document that it read before the change to the other shard, where no unique index refuses it.
     await writer.insert(entry, [document(['_id', 1], ['k', 10])])
@@ -158,7 +158,8 @@ describe('writing into a collection whose shard key is not _id', () => {
     const [wanted] = await listCollections(cluster, 'app', 'wanted')
     const read = { ...entry, uuid: wanted?.uuid ?? '', sourceName: 'wanted' }
     const context = testContext()
-    const dependencies = { source: cluster, metadata: new Metadata(cluster, context), writer, context }
+    const metadata = new Metadata(cluster, context)
+    const dependencies = { source: cluster, destination: cluster, metadata, writer, context }
     const idElement = idElementOf(document(['_id', 'abc']))
     const identities = new Map([[identityKey(idElement), unread(idElement)]])
     await reconcileDocuments({ ...dependencies, nextOrder: () => 1 }, read, identities, cluster.latest)

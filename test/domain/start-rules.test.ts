@@ -32,7 +32,8 @@ describe('reversible true', () => {
 
   it.each([
     ['a source older than 6.0', { ...six, version: '5.0.31', major: 5 }, six, /older than 6\.0 \(it is 5\.0\.31\)/],
-    ['a replica set and a sharded cluster', six, { ...six, topology: 'sharded' }, /replica set to a sharded cluster/],
+    ['a replica set and a sharded cluster', six, { ...six, topology: 'sharded' }, /replica set and a sharded cluster/],
+    ['a sharded cluster and a replica set', { ...six, topology: 'sharded' }, six, /replica set and a sharded cluster/],
     ['clusters of different major versions', six, seven, /source 6\.0\.27, destination 7\.0\.14/],
     [
       'clusters of different minor versions',

@@ -1,204 +1,27 @@
-import type { Db, Document } from 'mongodb'
+import type { Document } from 'mongodb'
 import { describe, expect, test, vi } from 'vitest'
-import type { Progress } from '../../src/domain/progress.ts'
-import type { Selects } from '../support/compare.ts'
-import { compareBoth } from '../support/compare-both.ts'
+import { canCommit, commit, failed } from '../support/commits.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { fingerprints } from '../support/fingerprints.ts'
 import { expectAccepted, startInstances } from '../support/instances.ts'
 import { convergencesOf } from '../support/lost-history.ts'
-import { pairedSets } from '../support/paired-sets.ts'
-import { startSync, type Tandem } from '../support/tandem-process.ts'
-import { untilApplied } from '../support/until-applied.ts'
+import { startSync } from '../support/tandem-process.ts'
+import { filter, filteredPair, spellings } from './edge.ts'
 
-/** Changes at a filter's edge. The filter includes the database `shop` except `log` and `log view`, and three names of `zoo`. */
+/** Changes at a filter's edge. edge-spellings.long.test.ts tests more of them, with every spelling of the filter. */
 
-const pair = pairedSets()
+const edge = filteredPair()
+const { pair, db, rename, into, toCapped, seed, seedOthers, write, applied, running } = edge
+const { expectSelectedEqual, expectOthersUnchanged } = edge
 const patience = { timeout: 30_000, interval: 20 }
 
-const filter = {
-  includeNamespaces: [{ database: 'shop' }, { database: 'zoo', collections: ['cage', 'cage two', 'view'] }],
-  excludeNamespaces: [{ database: 'shop', collections: ['log', 'log view'] }],
-}
-const zooNames = '(cage( two)?|view)$'
-/** The same filter, written in every way. Tests that take seconds use each case with only one of them. */
-const spellings: [how: string, filter: Document][] = [
-  ['names', filter],
-  [
-    'patterns',
-    {
-      includeNamespaces: [
-        { databaseRegex: { pattern: '^sho?p$' } },
-        { databaseRegex: { pattern: '^Z O+$', options: 'ix' }, collectionsRegex: { pattern: `^${zooNames}` } },
-      ],
-      excludeNamespaces: [{ databaseRegex: { pattern: 'p$' }, collectionsRegex: { pattern: '^LOG', options: 'si' } }],
-    },
-  ],
-  [
-    'includes only',
-    {
-      includeNamespaces: [
-        { database: 'shop', collectionsRegex: { pattern: '^(?!log( view)?$)' } },
-        { databaseRegex: { pattern: '^zoo$' }, collections: ['cage', 'cage two', 'view'] },
-      ],
-    },
-  ],
-  [
-    'excludes only',
-    {
-      excludeNamespaces: [
-        { database: 'away' },
-        { databaseRegex: { pattern: '^sh' }, collections: ['log', 'log view'] },
-        { database: 'zoo', collectionsRegex: { pattern: `^(?!${zooNames})` } },
-      ],
-    },
-  ],
-]
-const selects: Selects = (database, name) =>
-  (database === 'shop' && !['log', 'log view'].includes(name)) ||
-  (database === 'zoo' && ['cage', 'cage two', 'view'].includes(name))
-
-const db = (name: string): Db => pair.sourceClient.db(name)
-const rename = (from: string, to: string, dropTarget = false): Promise<Document> =>
-  db('admin').command({ renameCollection: from, to, dropTarget })
-const into = (database: string, collection: string): Promise<Document[]> =>
-  db('zoo')
-    .collection('free')
-    .aggregate([{ $out: { db: database, coll: collection } }])
-    .toArray()
-
-async function seed(): Promise<void> {
-  const documents = (from: number): Document[] => Array.from({ length: 50 }, (_, at) => ({ n: from + at }))
-  for (const [at, name] of ['cage', 'free', 'wild'].entries()) {
-    await db('zoo')
-      .collection(name)
-      .insertMany(documents(at * 100))
-  }
-  for (const [at, name] of ['orders', 'log'].entries()) {
-    await db('shop')
-      .collection(name)
-      .insertMany(documents(at * 100))
-  }
-  await db('away').collection('things').insertMany(documents(0))
-}
-
-/** Creates foreign collections on the destination, some of them under names that the filter leaves out. */
-async function seedOthers(): Promise<Record<string, string>> {
-  const others = pair.destinationClient
-  await others.db('zoo').collection('free').insertOne({ mine: true })
-  await others.db('zoo').createCollection('window', { viewOn: 'free', pipeline: [] })
-  await others.db('shop').collection('log').insertOne({ mine: true })
-  await others.db('shop').createCollection('log view', { viewOn: 'log', pipeline: [] })
-  return await fingerprints(pair.destination.uri, () => true)
-}
-
-const toCapped = (name: string): Promise<Document> => db('shop').command({ convertToCapped: name, size: 9_999 })
-
-/** Writes to a selected collection until `ended`. */
-async function write(ended: AbortSignal): Promise<void> {
-  const written = db('shop').collection('new')
-  for (let n = 0; !ended.aborted; n++) {
-    await written.insertOne({ n })
-    await written.updateOne({ n: n - 5 }, { $set: { changed: true } })
-    await written.deleteOne({ n: n - 10 })
-  }
-}
-
-const applied = (): Promise<void> => untilApplied(pair, [['shop', 'marker']])
-
-const ready = async (tandem: Tandem): Promise<Tandem> => {
-  await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-  return tandem
-}
-
-const running = async (startFilter: Document = filter): Promise<Tandem> => {
-  const tandem = await pair.startInstance()
-  await startSync(tandem, startFilter)
-  return await ready(tandem)
-}
-
-async function commit(tandem: Tandem): Promise<void> {
-  expect(await tandem.post('commit')).toEqual({ status: 200, body: { success: true } })
-  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
-}
-
-async function expectSelectedEqual(): Promise<void> {
-  const { differences } = await compareBoth(pair.source.uri, pair.destination.uri, { selects })
-  expect(differences).toEqual([])
-}
-
 describe('4.5: changes at the edge that can be followed', () => {
-  test.each(spellings)(
+  test.each(spellings.slice(0, 2))(
     'filter written as %s: changes of selected names are followed, and everything else stays unchanged',
-    async (_how, startFilter) => {
-      await seed()
-      const before = await seedOthers()
-      // One view is on a collection that is left out, and one on a collection that does not exist.
-      await db('zoo').createCollection('view', { viewOn: 'free', pipeline: [{ $match: { n: { $gt: 120 } } }] })
-      await db('shop').createCollection('view', { viewOn: 'gone', pipeline: [] })
-      await db('zoo').createCollection('weather', { timeseries: { timeField: 'at' } })
-      await using tandem = await running(startFilter)
-
-      // These are new names, and one that is dropped and created again.
-      await db('zoo').collection('cage two').insertOne({ new: true })
-      await db('shop').collection('new').insertOne({ new: true })
-      await db('zoo').dropCollection('cage two')
-      await db('zoo').collection('cage two').insertOne({ again: true })
-      // These renames are within the filter, within it over an existing name, and entirely outside.
-      await rename('zoo.cage', 'zoo.cage two', true)
-      await rename('zoo.cage two', 'zoo.cage')
-      await rename('shop.orders', 'shop.bills')
-      await rename('zoo.wild', 'zoo.tame')
-      // These renames are across databases, into an included one and out of one, which is a drop.
-      await rename('away.things', 'shop.entered')
-      await rename('shop.new', 'away.left')
-      await rename('zoo.cage', 'away.cage')
-      await rename('away.cage', 'zoo.outside')
-      // $out writes into an included database, to a name that is excluded from it, and to one that is not included.
-      await into('shop', 'report')
-      await into('shop', 'log')
-      await into('zoo', 'tame')
-      await db('zoo')
-        .collection('free')
-        .aggregate([{ $merge: { into: 'cage', on: '_id' } }])
-        .toArray()
-      // Definitions of collections that are left out may change in any way.
-      await db('shop').collection('log').createIndex({ n: 1 }, { unique: true, expireAfterSeconds: 5 })
-      await db('shop').command({ convertToCapped: 'log', size: 100_000 })
-      await db('zoo').command({ convertToCapped: 'tame', size: 100_000 })
-      await db('shop').createCollection('log view', { viewOn: 'orders', pipeline: [] })
-      await db('shop').command({ collMod: 'log view', viewOn: 'bills', pipeline: [] })
-      await db('zoo').createCollection('climate', { timeseries: { timeField: 'at' } })
-      await db('zoo').collection('climate').insertOne({ at: new Date() })
-      await db('away').dropDatabase()
-      await db('shop').collection('bills').createIndex({ n: 1 }, { unique: true })
-      await db('zoo').command({ collMod: 'view', viewOn: 'tame', pipeline: [] })
-
-      await commit(tandem)
-      await expectSelectedEqual()
-      const shop = pair.destinationClient.db('shop')
-      const names = (await shop.listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name)
-      expect(names).toEqual(expect.arrayContaining(['bills', 'entered', 'report', 'view']))
-      expect(await shop.collection('entered').countDocuments()).toBe(50)
-      expect(await fingerprints(pair.destination.uri, (...of) => !selects(...of))).toEqual(before)
-    },
+    (_how, startFilter) => edge.expectChangesFollowed(startFilter),
   )
 
-  test.each(spellings)(
-    'filter written as %s: a dropped database loses its selected collections, and no others',
-    async (_how, startFilter) => {
-      await seed()
-      const before = await seedOthers()
-      await using tandem = await running(startFilter)
-      await db('zoo').dropDatabase()
-      await db('shop').dropDatabase()
-      await vi.waitFor(async () => expect(await fingerprints(pair.destination.uri, selects)).toEqual({}), patience)
-      await db('zoo').collection('cage').insertOne({ after: true })
-      await commit(tandem)
-      await expectSelectedEqual()
-      expect(await fingerprints(pair.destination.uri, (...of) => !selects(...of))).toEqual(before)
-    },
-  )
+  test('a dropped database loses its selected collections, and no others', () => edge.expectDropFollowed(filter))
 })
 
 describe('4.5: starts that are refused', () => {
@@ -258,44 +81,12 @@ describe('4.5: starts that are refused', () => {
   })
 })
 
-/** Each brings documents without events into the selection, or takes a collection out of it. */
-const crossings: [what: string, act: () => Promise<unknown>, converges: boolean][] = [
-  ['a rename out', () => rename('zoo.cage', 'zoo.open'), false],
-  ['a rename to an excluded name', () => rename('shop.orders', 'shop.log', true), false],
-  ['a rename in', () => rename('zoo.wild', 'zoo.cage two'), true],
-  ['a rename in over an existing name', () => rename('shop.log', 'shop.orders', true), true],
-  ['a rename from another database to a selected name', () => rename('away.things', 'zoo.cage two'), true],
-  ['$out to a selected name', () => into('zoo', 'cage'), true],
-  ['convertToCapped of a selected name', () => db('zoo').command({ convertToCapped: 'cage', size: 9_999 }), true],
-  ['convertToCapped in an included database', () => toCapped('orders'), true],
-]
-
-const failed = (tandem: Tandem): Promise<Progress> =>
-  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
-
 describe('4.5: changes at the edge that bring documents without events', () => {
-  // The change happens right after start, so it may also happen during the copy.
-  test.each(
-    crossings.map(([what, act, converges], at) => {
-      const [how, startFilter] = spellings[at % spellings.length] as (typeof spellings)[number]
-      return [how, what, startFilter, act, converges] as const
-    }),
-  )('filter written as %s: %s is followed while a client writes', async (_how, _what, startFilter, act, converges) => {
-    await seed()
-    const before = await seedOthers()
-    await using tandem = await pair.startInstance()
-    await startSync(tandem, startFilter)
-    const writing = new AbortController()
-    const written = write(writing.signal)
-    await act()
-    await expect.poll(() => convergencesOf(pair.destinationClient), { timeout: 30_000 }).toBe(converges ? 1 : 0)
-    writing.abort()
-    await written
-    await applied()
-    await commit(await ready(tandem))
-    await expectSelectedEqual()
-    expect(await fingerprints(pair.destination.uri, (...of) => !selects(...of))).toEqual(before)
-  })
+  const tested = ['a rename out', 'a rename in', '$out to a selected name', 'convertToCapped in an included database']
+  test.each(edge.crossings.filter(({ what }) => tested.includes(what)))(
+    'filter written as $filter.0: $what is followed while a client writes',
+    (crossing) => edge.expectCrossingFollowed(crossing),
+  )
 
   test('a collection may leave the selection and come back, and be replaced by another one, during the sync', async () => {
     await seed()
@@ -311,7 +102,7 @@ describe('4.5: changes at the edge that bring documents without events', () => {
     await db('zoo').collection('open').deleteOne({ n: 7 })
     await rename('zoo.open', 'zoo.cage')
     await applied()
-    await ready(tandem)
+    await canCommit(tandem)
     const cage = pair.destinationClient.db('zoo').collection('cage')
     expect(await cage.countDocuments({ changed: true })).toBe(49)
     expect(await cage.countDocuments()).toBe(49)
@@ -326,9 +117,9 @@ describe('4.5: changes at the edge that bring documents without events', () => {
     writing.abort()
     await written
     await applied()
-    await commit(await ready(tandem))
+    await commit(tandem)
     await expectSelectedEqual()
-    expect(await fingerprints(pair.destination.uri, (...of) => !selects(...of))).toEqual(before)
+    await expectOthersUnchanged(before)
   })
 
   test('two instances: one of them requests the convergence of a collection that is renamed into the selection', async () => {
@@ -372,7 +163,7 @@ describe('4.5: changes at the edge that bring documents without events', () => {
     // Until the event is read again, canCommit may be true, and another commit would be aborted like the first.
     const created = () => pair.destinationClient.db('zoo').listCollections({ name: 'cage two' }).toArray()
     await vi.waitFor(async () => expect(await created()).toHaveLength(1), patience)
-    await commit(await ready(tandem))
+    await commit(tandem)
     await expectSelectedEqual()
   })
 })

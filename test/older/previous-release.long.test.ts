@@ -1,7 +1,8 @@
 import type { Document } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
+import { accepted, canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { accepted, committed, commitUntilItDies, readyToCommit } from '../support/cutover.ts'
+import { commitUntilItDies } from '../support/cutover.ts'
 import { seedForCutover, things } from '../support/cutover-data.ts'
 import { holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -26,7 +27,7 @@ async function startedInstance(enableUserWriteBlocking: string, faults: Faults =
   await seedForCutover(pair.sourceClient)
   const tandem = await pair.startInstance({ faults })
   await startSync(tandem, { enableUserWriteBlocking, reversible: enableUserWriteBlocking === both })
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   return tandem
 }
 
@@ -69,7 +70,7 @@ async function expectCommitted(tandem: Tandem): Promise<void> {
 }
 
 async function commit(tandem: Tandem): Promise<void> {
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
   await expectCommitted(tandem)
 }
@@ -150,7 +151,7 @@ describe('a sync that the previous release left', () => {
     await using tandem = await pair.startInstance()
     expect((await tandem.progress()).state).toBe('COMMITTED')
     expect(await tandem.post('reverse')).toEqual(accepted)
-    await readyToCommit(tandem)
+    await canCommit(tandem)
     expect(await tandem.post('commit')).toEqual(accepted)
     await committed(tandem)
     expect(await things(pair.sourceClient).findOne({ _id: 'new' })).not.toBeNull()
@@ -162,7 +163,7 @@ describe('a sync that an older release reversed without announcing the reversal'
   async function expectReversed(): Promise<void> {
     await things(pair.destinationClient).insertOne({ _id: 'meanwhile', u: 'meanwhile', by: 'users' })
     await using tandem = await pair.startInstance()
-    await readyToCommit(tandem)
+    await canCommit(tandem)
     expect((await tandem.progress()).directionMapping?.Source).toMatch(/^cluster1/)
     expect(await tandem.post('commit')).toEqual(accepted)
     await committed(tandem)
@@ -170,7 +171,7 @@ describe('a sync that an older release reversed without announcing the reversal'
     expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
     // This release announces a reversal.
     expect(await tandem.post('reverse')).toEqual(accepted)
-    await readyToCommit(tandem)
+    await canCommit(tandem)
     expect(await stored(pair.sourceClient).collection('moves').findOne()).toMatchObject({ generation: 2 })
   }
 
@@ -179,7 +180,7 @@ describe('a sync that an older release reversed without announcing the reversal'
       await using tandem = await startedInstance(both)
       await commit(tandem)
       expect(await tandem.post('reverse')).toEqual(accepted)
-      await readyToCommit(tandem)
+      await canCommit(tandem)
       await tandem.kill9()
     }
     await storeAsOlder('reversed, RUNNING', pair.sourceClient)
@@ -235,13 +236,13 @@ describe('a commit that failed in the previous release', () => {
       expect(await tandem.post('abort')).toEqual(accepted)
       await setOnDestination(7)
       await vi.waitFor(async () => expect(await stages().findOne()).toMatchObject({ value: 'replicating' }), patience)
-      await readyToCommit(tandem)
+      await canCommit(tandem)
     }
     await storeAsOlder('FAILED, aborted and undone')
     expect(await writesBlocked(pair.sourceClient)).toBe(false)
     await write('meanwhile')
     await using tandem = await pair.startInstance()
-    await readyToCommit(tandem)
+    await canCommit(tandem)
     expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
     await vi.waitFor(
       async () => expect(await tandem.progress()).toMatchObject({ lastRehearsal: { verdict: 'equal' } }),
@@ -264,7 +265,7 @@ it('an abort that the previous release acknowledged but did not complete is comp
   await pair.sourceClient.db('admin').command({ setUserWriteBlockMode: 1, global: true })
   await using tandem = await pair.startInstance()
   await vi.waitFor(async () => expect(await writesBlocked(pair.sourceClient)).toBe(false), patience)
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   await write('after the abort')
   await commit(tandem)
 })

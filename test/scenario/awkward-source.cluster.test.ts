@@ -1,5 +1,6 @@
 import type { Document, MongoClient, Timestamp } from 'mongodb'
 import { expect, it } from 'vitest'
+import { canCommit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { failPoint, holdCopy } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -15,9 +16,6 @@ interface Row extends Document {
 
 const app = (client: MongoClient, name: string) => client.db('app').collection<Row>(name)
 const rows = (from: number, to: number): Row[] => Array.from({ length: to - from }, (_, at) => ({ _id: from + at }))
-
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
 
 async function commitsEqual(tandem: Tandem): Promise<void> {
   await canCommit(tandem)

@@ -1,13 +1,13 @@
 import type { Document, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { accepted, canCommit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { startSync } from '../support/tandem-process.ts'
 
 /** MongoDB's mongosync and migration-verifier may run beside tandem: their metadata on either cluster is never user data. */
 
 const pair = pairedSets()
-const accepted = { status: 200, body: { success: true } }
 const prefixes = [
   '__mdb_internal_migration_verifier',
   'mongosync_internal_state',
@@ -21,9 +21,6 @@ interface Row extends Document {
 const things = (client: MongoClient, database = 'app') => client.db(database).collection<Row>('things')
 const bypassing = (client: MongoClient, database: string, documents: Row[]) =>
   client.db(database).command({ insert: 'things', documents, mayBypassWriteBlocking: true })
-
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
 
 it('metadata of other migration tools is not synced, compared, counted or refused on either cluster', async () => {
   await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])

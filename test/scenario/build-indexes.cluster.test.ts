@@ -1,6 +1,7 @@
 import type { Document, IndexDescription, MongoClient } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { canCommit, commit, committed } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { failPoint, holdCopy } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -49,12 +50,6 @@ const until = (tandem: Tandem, condition: (progress: Progress) => boolean, what:
   tandem.waitFor(condition, { timeoutSeconds: 60, what })
 const isCopied = ({ info }: Progress): boolean => info === 'change event application'
 
-async function commit(tandem: Tandem): Promise<void> {
-  await until(tandem, ({ canCommit }) => canCommit, 'ready to commit')
-  expect((await tandem.post('commit')).body).toEqual({ success: true })
-  await until(tandem, ({ state }) => state === 'COMMITTED', 'COMMITTED')
-}
-
 /** Waits until this document, which is written now, has arrived. */
 async function expectFollowed(_id: string, collection = 'things'): Promise<void> {
   await app(pair.sourceClient, collection).insertOne({ _id, u: _id, at: new Date() })
@@ -97,7 +92,7 @@ describe('afterDataCopy', () => {
     await expectFollowed('during the build')
 
     await builds.release()
-    await until(tandem, ({ canCommit }) => canCommit, 'ready to commit')
+    await canCommit(tandem)
     expect((await tandem.progress()).indexBuilding).toMatchObject({ indexesBuilt: 7, totalIndexesToBuild: 7 })
     // From now on indexes are built at once.
     await app(pair.sourceClient).createIndex({ applying: 1 })
@@ -167,9 +162,9 @@ describe('afterDataCopy', () => {
       expect((await one.post('commit')).body).toMatchObject({ error: 'CannotCommit' })
     }
     await builds.release()
-    for (const one of [first, second]) await until(one, ({ canCommit }) => canCommit, 'ready to commit')
+    for (const one of [first, second]) await canCommit(one)
     for (const one of [first, second]) expect((await one.post('commit')).body).toEqual({ success: true })
-    for (const one of [first, second]) await until(one, ({ state }) => state === 'COMMITTED', 'COMMITTED')
+    for (const one of [first, second]) await committed(one)
     expect(await differences()).toEqual([])
   })
 })
@@ -182,7 +177,7 @@ describe.each(['excludeHashed', 'excludeHashedAfterCopy'])('%s', (buildIndexes) 
     await seed([...fiveIndexes, hashed, { key: { n: 1, h: 'hashed' }, name: 'compound' }])
     await using tandem = await pair.startInstance()
     await startSync(tandem, { buildIndexes })
-    const ready = await until(tandem, ({ canCommit }) => canCommit, 'ready to commit')
+    const ready = await canCommit(tandem)
     expect(ready.indexBuilding).toMatchObject({ indexesBuilt: 5, totalIndexesToBuild: 5 })
     await app(pair.sourceClient).dropIndex('compound')
     await app(pair.sourceClient).createIndexes([{ key: { n: 'hashed' } }, { key: { applying: 1 } }])
@@ -208,7 +203,7 @@ it('excludeHashed leaves the hashed indexes of the former source alone after a r
   await startSync(tandem, { buildIndexes: 'excludeHashed', reversible: true, enableUserWriteBlocking: both })
   await commit(tandem)
   expect((await tandem.post('reverse')).body).toEqual({ success: true })
-  await until(tandem, ({ canCommit }) => canCommit, 'ready to commit in the other direction')
+  await canCommit(tandem)
   await app(pair.destinationClient).insertOne({ _id: 'reversed', u: 'reversed', h: 'reversed' })
   await app(pair.destinationClient).createIndex({ reversed: 1 })
   await commit(tandem)

@@ -1,6 +1,7 @@
 import type { Document, MongoClient } from 'mongodb'
 import { expect, it } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { canCommit, commit } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -27,12 +28,6 @@ async function seed(): Promise<void> {
   ])
 }
 
-async function commit(tandem: Tandem): Promise<void> {
-  await until(tandem, ({ canCommit }) => canCommit, 'ready to commit')
-  expect((await tandem.post('commit')).body).toEqual({ success: true })
-  await until(tandem, ({ state }) => state === 'COMMITTED', 'COMMITTED')
-}
-
 const differences = async () => (await compareClusters(pair.source.uri, pair.destination.uri)).differences
 
 it('a successor of the coordinator builds the indexes that are still missing', async () => {
@@ -57,7 +52,7 @@ it('excludeHashed leaves out hashed indexes of a source for which definitions ar
   await seed()
   await using tandem = await pair.startInstance()
   await startSync(tandem, { buildIndexes: 'excludeHashedAfterCopy' })
-  await until(tandem, ({ canCommit }) => canCommit, 'ready to commit')
+  await canCommit(tandem)
   await app(pair.sourceClient).createIndexes([{ key: { n: 'hashed' } }, { key: { later: 1 } }])
   await commit(tandem)
   const names = (await app(pair.destinationClient).indexes()).map(({ name }) => name).sort()

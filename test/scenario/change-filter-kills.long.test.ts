@@ -1,10 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document, MongoClient } from 'mongodb'
 import { expect, test, vi } from 'vitest'
+import { canCommit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { startSync } from '../support/tandem-process.ts'
 
 /** The coordinator dies while a new filter is planned. A writer writes to what stays, what leaves and what enters. */
 
@@ -17,8 +18,6 @@ interface Row extends Document {
 
 const app = (client: MongoClient) => client.db('app')
 const named = (...collections: string[]) => ({ includeNamespaces: [{ database: 'app', collections }] })
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 120, what: 'canCommit' })
 
 async function write(stopped: AbortSignal): Promise<void> {
   for (let at = 0; !stopped.aborted; at++) {

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { expect, test, vi } from 'vitest'
+import { accepted, canCommit, commit } from '../support/commits.ts'
 import type { Selects } from '../support/compare.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { accepted, committed, readyToCommit } from '../support/cutover.ts'
 import { fingerprints } from '../support/fingerprints.ts'
 import { expectAccepted } from '../support/instances.ts'
 import { convergencesOf } from '../support/lost-history.ts'
@@ -45,17 +45,9 @@ function writing(...names: string[]): { stop: () => Promise<void> } {
   }
 }
 
-const canCommit = (tandem: Tandem) => readyToCommit(tandem, 120)
-
 async function expectEqual(selects: Selects): Promise<void> {
   const { differences } = await compareBoth(pair.source.uri, pair.destination.uri, { selects })
   expect(differences).toEqual([])
-}
-
-async function commit(tandem: Tandem): Promise<void> {
-  await canCommit(tandem)
-  expect(await tandem.post('commit')).toEqual(accepted)
-  await committed(tandem)
 }
 
 test('README: what is included is converged, what is excluded stays with its options, and a writer runs meanwhile', async () => {

@@ -1,15 +1,15 @@
 import type { Document, MongoClient } from 'mongodb'
 import { afterEach, expect, it, vi } from 'vitest'
+import { accepted, canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { startSync } from '../support/tandem-process.ts'
 
 /** Clustered collections expire documents by a collection option. tandem defers it until the commit, as it does TTL indexes. */
 
 /** The TTL monitors run each second. */
 const everySecond = { extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] }
 const pair = pairedSets({ source: everySecond, destination: everySecond })
-const accepted = { status: 200, body: { success: true } }
 const clustered = { clusteredIndex: { key: { _id: 1 }, unique: true } }
 
 interface Row extends Document {
@@ -30,11 +30,6 @@ async function expiryOf(client: MongoClient, name: string): Promise<unknown> {
 const patience = { timeout: 60_000, interval: 50 }
 const eventually = (ask: () => Promise<number>, count: number) =>
   vi.waitFor(async () => expect(await ask()).toBe(count), patience)
-
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-const committed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'committed' })
 
 afterEach(async () => {
   for (const client of [pair.sourceClient, pair.destinationClient]) await monitor(client, true)

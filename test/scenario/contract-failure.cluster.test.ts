@@ -1,6 +1,7 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { accepted, canCommit, commit, failed } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { emptyBoth } from '../support/paired-sets.ts'
@@ -44,7 +45,6 @@ beforeEach(async () => {
 
 const patience = { timeout: 30_000, interval: 20 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
-const accepted = { status: 200, body: { success: true } }
 
 interface Row extends Document {
   _id: number | string | null
@@ -59,9 +59,6 @@ async function startInstance(extraArgs: string[] = []): Promise<Tandem> {
   return startTandem({ cluster0: source.uri, cluster1: destination.uri, extraArgs })
 }
 
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-
 async function startedSync(overrides: Record<string, unknown> = {}): Promise<Tandem> {
   await things(sourceClient).insertOne({ _id: 1 })
   const tandem = await startInstance()
@@ -70,13 +67,8 @@ async function startedSync(overrides: Record<string, unknown> = {}): Promise<Tan
   return tandem
 }
 
-const failed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
-
-async function commit(tandem: Tandem): Promise<void> {
-  await canCommit(tandem)
-  expect(await tandem.post('commit')).toEqual(accepted)
-  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
+async function commitEqual(tandem: Tandem): Promise<void> {
+  await commit(tandem)
   expect((await compareClusters(source.uris[0] as string, destination.uris[0] as string)).differences).toEqual([])
 }
 
@@ -125,7 +117,7 @@ describe('FAILED', () => {
     expect(await tandem.post('resume')).toEqual(accepted)
     await arrives('meanwhile')
     expect(await tandem.progress()).not.toHaveProperty('failure')
-    await commit(tandem)
+    await commitEqual(tandem)
     expect(await convergencesOf(destinationClient)).toBe(0)
   })
 
@@ -144,7 +136,7 @@ describe('FAILED', () => {
     expect([state, failure]).toEqual(['FAILED', { error, errorDescription, docs, lost }])
     expect(await tandem.post('resume')).toEqual(accepted)
     await arrives('meanwhile')
-    await commit(tandem)
+    await commitEqual(tandem)
   })
 
   it('README: after a restart, canCommit stays false until the source has answered; OplogWindowLost fails the sync, and resume then converges', async () => {
@@ -165,7 +157,7 @@ describe('FAILED', () => {
 
     expect(await tandem.post('resume')).toEqual(accepted)
     await arrives('lost')
-    await commit(tandem)
+    await commitEqual(tandem)
   })
 
   it('README: a commit that fails names the documents to fix, never their values, and resume completes it', async () => {
@@ -197,7 +189,7 @@ describe('FAILED', () => {
     })
     await sourceClient.db('app').dropCollection('weather')
     expect(await tandem.post('resume')).toEqual(accepted)
-    await commit(tandem)
+    await commitEqual(tandem)
   })
 
   it('README: a namespace that another client creates on the destination fails the sync with its name, and resume continues once it is dropped', async () => {
@@ -210,7 +202,7 @@ describe('FAILED', () => {
     })
     await destinationClient.db('app').dropCollection('taken')
     expect(await tandem.post('resume')).toEqual(accepted)
-    await commit(tandem)
+    await commitEqual(tandem)
   })
 
   it('README: with exitOnFailure the process ends when the sync fails', async () => {
@@ -280,7 +272,7 @@ describe('a cluster that is temporarily unreachable', () => {
         timeoutSeconds: 30,
         what: 'without retries',
       })
-      await commit(tandem)
+      await commitEqual(tandem)
     },
   )
 
@@ -293,7 +285,7 @@ describe('a cluster that is temporarily unreachable', () => {
     expect(await pausing).toEqual(accepted)
     expect((await tandem.progress()).state).toBe('PAUSED')
     expect(await tandem.post('resume')).toEqual(accepted)
-    await commit(tandem)
+    await commitEqual(tandem)
   })
 })
 

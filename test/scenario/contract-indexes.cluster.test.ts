@@ -1,6 +1,6 @@
 import { type Document, type MongoClient, MongoServerError } from 'mongodb'
 import { expect, it, vi } from 'vitest'
-import type { Progress } from '../../src/domain/progress.ts'
+import { canCommit, commit } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
@@ -26,15 +26,6 @@ async function startedSync(overrides: Record<string, unknown> = {}): Promise<Tan
   const tandem = await startTandem({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
   await startSync(tandem, overrides)
   return tandem
-}
-
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-
-async function commit(tandem: Tandem): Promise<Progress> {
-  await canCommit(tandem)
-  expect((await tandem.post('commit')).body).toEqual({ success: true })
-  return tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
 }
 
 /** Index specifications by name, as the destination lists them. */

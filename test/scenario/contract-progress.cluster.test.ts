@@ -1,6 +1,7 @@
 import type { Document, MongoClient } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { accepted, canCommit, commit } from '../support/commits.ts'
 import { failPoint, holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
@@ -10,22 +11,13 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 const pair = pairedSets()
 
 const patience = { timeout: 30_000, interval: 20 }
-const accepted = { status: 200, body: { success: true } }
 
 const startInstance = pair.startInstance
 
 const holdCopy = (namespace: string) => holdCopyOf(pair.destinationClient, namespace)
 const holdCommand = (command: string, namespace: string) => holdCommandOf(pair.destinationClient, command, namespace)
 
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-
 /** Commits as soon as `canCommit` is true, which promises that a commit succeeds. */
-async function commit(tandem: Tandem): Promise<Progress> {
-  await canCommit(tandem)
-  expect(await tandem.post('commit')).toEqual(accepted)
-  return tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
-}
 
 interface Row extends Document {
   _id: number | string | null

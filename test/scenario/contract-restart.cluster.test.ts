@@ -1,7 +1,9 @@
 import { type Document, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { accepted, commit } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
+import { databaseNames, serverDatabases } from '../support/databases.ts'
 import { borrowReplicaSet } from '../support/kept-sets.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import type { ReplicaSet } from '../support/replica-set.ts'
@@ -15,7 +17,6 @@ const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
 const continuesWithinMs = 5_000
 const start = { source: 'cluster0', destination: 'cluster1' }
-const accepted = { status: 200, body: { success: true } }
 
 type Uris = { cluster0: string; cluster1: string }
 const given = (): Uris => ({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
@@ -33,12 +34,6 @@ async function startedSync(): Promise<Tandem> {
   await startSync(tandem)
   await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
   return tandem
-}
-
-async function commit(tandem: Tandem): Promise<Progress> {
-  await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-  expect(await tandem.post('commit')).toEqual(accepted)
-  return tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
 }
 
 async function endBy(end: 'kill9' | 'stop', tandem: Tandem): Promise<void> {
@@ -314,10 +309,8 @@ async function expectRefusedAtRestart(uris: Uris, error = 'ClusterIdentityChange
 /** Every collection with its number of documents. */
 async function contents(uri: string): Promise<string[]> {
   await using client = new MongoClient(uri)
-  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
   const found: string[] = []
-  for (const { name } of databases) {
-    if (['admin', 'local', 'config'].includes(name)) continue
+  for (const name of await databaseNames(client, serverDatabases)) {
     for (const collection of await client.db(name).collections()) {
       found.push(`${collection.namespace} ${await collection.countDocuments()}`)
     }

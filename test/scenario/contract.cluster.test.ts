@@ -1,6 +1,7 @@
 import type { Document, MongoClient } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { accepted, canCommit, commit } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -12,22 +13,13 @@ const pair = pairedSets()
 
 const patience = { timeout: 30_000, interval: 20 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
-const accepted = { status: 200, body: { success: true } }
 
 const startInstance = pair.startInstance
 
 const holdCopy = (namespace: string) => holdCopyOf(pair.destinationClient, namespace)
 const holdCommand = (command: string, namespace: string) => holdCommandOf(pair.destinationClient, command, namespace)
 
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-
 /** Commits as soon as `canCommit` is true, which promises that a commit succeeds. */
-async function commit(tandem: Tandem): Promise<Progress> {
-  await canCommit(tandem)
-  expect(await tandem.post('commit')).toEqual(accepted)
-  return tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
-}
 
 async function expectEqualClusters(): Promise<void> {
   const { differences, equal } = await compareClusters(pair.source.uri, pair.destination.uri)

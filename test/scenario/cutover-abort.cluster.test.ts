@@ -1,7 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { accepted, canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { accepted, committed, expectDeferred, readyToCommit, wrongState } from '../support/cutover.ts'
+import { expectDeferred, wrongState } from '../support/cutover.ts'
 import { seedForCutover, things } from '../support/cutover-data.ts'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
@@ -40,7 +41,7 @@ async function ready(): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const tandem = await pair.startInstance()
   await startSync(tandem, blocking)
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   return tandem
 }
 
@@ -59,7 +60,7 @@ async function expectGoesOn(...instances: Tandem[]): Promise<void> {
   await things(pair.sourceClient).insertOne({ _id: 'takes over', u: 8 })
   const onDestination = things(pair.destinationClient)
   await vi.waitFor(async () => expect(await onDestination.findOne({ _id: 'takes over' })).not.toBeNull(), patience)
-  for (const tandem of instances) await readyToCommit(tandem)
+  for (const tandem of instances) await canCommit(tandem)
   for (const tandem of instances) expect(await tandem.post('commit')).toEqual(accepted)
   for (const tandem of instances) expect((await committed(tandem)).canWrite).toBe(true)
   expect(await writesBlocked(pair.destinationClient)).toBe(false)
@@ -116,7 +117,7 @@ describe('abort', () => {
     // This commit waits until the other instance receives the command.
     expect(await coordinator.post('commit')).toEqual(accepted)
     expect(await coordinator.post('abort')).toEqual(accepted)
-    for (const tandem of [coordinator, follower]) await readyToCommit(tandem)
+    for (const tandem of [coordinator, follower]) await canCommit(tandem)
     {
       await using held = await failPoint(pair.destinationClient, 'failCommand', {
         failCommands: ['collMod'],
@@ -150,7 +151,7 @@ it('a rehearsal (dryRun) reports the write outage and its verdict, and returns t
   await using tandem = await ready()
   const rehearse = async (): Promise<Rehearsal> => {
     // The sync undoes the previous rehearsal first.
-    const before = lastRehearsal(await readyToCommit(tandem))?.at
+    const before = lastRehearsal(await canCommit(tandem))?.at
     expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
     const isRehearsed = (now: Progress) => now.state === 'RUNNING' && (lastRehearsal(now)?.at ?? before) !== before
     const progress = await tandem.waitFor(isRehearsed, { timeoutSeconds: 20, what: 'rehearsed' })

@@ -1,7 +1,8 @@
 import type { Collection } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { committed, commitUntilItDies, readyToCommit } from '../support/cutover.ts'
+import { commitUntilItDies } from '../support/cutover.ts'
 import { seedForCutover, type Thing, things } from '../support/cutover-data.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
@@ -16,7 +17,7 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
   await seedForCutover(pair.sourceClient)
   await using tandem = await pair.startInstance({ faults: { crashAt: step } })
   await startSync(tandem, { enableUserWriteBlocking })
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   await commitUntilItDies(tandem)
   await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
 }

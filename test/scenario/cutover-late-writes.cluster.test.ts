@@ -1,6 +1,7 @@
 import { expect, it, vi } from 'vitest'
+import { accepted, canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { accepted, committed, ended, readyToCommit } from '../support/cutover.ts'
+import { ended } from '../support/cutover.ts'
 import { seedForCutover, type Thing, things } from '../support/cutover-data.ts'
 import { holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -19,7 +20,7 @@ async function ready(): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const tandem = await pair.startInstance()
   await startSync(tandem, { enableUserWriteBlocking: 'destinationOnly' })
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   return tandem
 }
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
+import { accepted, canCommit, committed } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
-import { accepted, committed, readyToCommit } from '../support/cutover.ts'
 import { seedForCutover } from '../support/cutover-data.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
@@ -22,13 +22,13 @@ it('neither a rehearsal nor a commit relies on the periodic no-ops of the server
     reversible: true,
     enableUserWriteBlocking: 'sourceAndDestination',
   })
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
   await tandem.waitFor(({ lastRehearsal, state }) => state === 'RUNNING' && lastRehearsal?.verdict === 'equal', {
     timeoutSeconds: 60,
     what: 'rehearsed',
   })
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
   await committed(tandem)
   expect((await compareClusters(pair.source.uri, pair.destination.uri)).differences).toEqual([])

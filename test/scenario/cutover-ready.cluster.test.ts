@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { accepted, committed, readyToCommit } from '../support/cutover.ts'
+import { accepted, canCommit, committed } from '../support/commits.ts'
 import { seedForCutover } from '../support/cutover-data.ts'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -13,7 +13,7 @@ it('after a resume a commit is accepted only once the cluster time of the source
   await seedForCutover(pair.sourceClient)
   await using tandem = await pair.startInstance()
   await startSync(tandem)
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   expect(await tandem.post('pause')).toEqual(accepted)
   {
     await using _ = await holdTandem(pair.sourceClient, 'ping')
@@ -24,7 +24,7 @@ it('after a resume a commit is accepted only once the cluster time of the source
       body: { error: 'CannotCommit', errorDescription: expect.stringMatching(/not known yet/) },
     })
   }
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
   await committed(tandem)
 })
@@ -34,7 +34,7 @@ it('after a restart a commit is accepted only once the source has opened the cha
   {
     await using tandem = await pair.startInstance()
     await startSync(tandem)
-    await readyToCommit(tandem)
+    await canCommit(tandem)
     await tandem.kill9()
   }
   const streams = { failCommands: ['aggregate'], namespace: 'admin.$cmd.aggregate', errorCode: 262 }
@@ -52,7 +52,7 @@ it('after a restart a commit is accepted only once the source has opened the cha
     body: { error: 'CannotCommit', errorDescription: expect.stringMatching(/change stream/) },
   })
   await held.release()
-  await readyToCommit(tandem)
+  await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
   await committed(tandem)
 })

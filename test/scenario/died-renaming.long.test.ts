@@ -1,14 +1,12 @@
 import { expect, test } from 'vitest'
+import { canCommit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { startSync } from '../support/tandem-process.ts'
 
 /** A process crashes after it has renamed a collection on the destination and before it has updated the catalog. */
 
 const pair = pairedSets()
-
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
 
 const storedNames = async (): Promise<string[]> => {
   const stored = await pair.destinationClient.db('tandem_internal').collection('collections').find().toArray()

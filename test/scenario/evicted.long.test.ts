@@ -1,5 +1,6 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
+import { accepted, committed } from '../support/commits.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -9,7 +10,6 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
-const accepted = { status: 200, body: { success: true } }
 const plain = { enableUserWriteBlocking: 'none', verification: { enabled: false } }
 const things = (client: 'sourceClient' | 'destinationClient') =>
   pair[client].db('app').collection<{ _id: number | string; secret?: number }>('things')
@@ -61,8 +61,6 @@ async function ready(): Promise<Tandem> {
   await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
   return tandem
 }
-const committed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'COMMITTED' })
 
 it('a pause is answered by an instance that is evicted while it drains', async () => {
   await using tandem = await ready()

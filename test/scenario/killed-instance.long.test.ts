@@ -1,7 +1,7 @@
 import type { Document } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { accepted, commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { accepted, committed, readyToCommit } from '../support/cutover.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { expectAccepted } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -19,12 +19,6 @@ const rows = (count: number): Document[] =>
 
 const expectEqual = async () =>
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
-
-async function commit(tandem: Tandem): Promise<void> {
-  await readyToCommit(tandem)
-  expect(await tandem.post('commit')).toEqual(accepted)
-  await committed(tandem)
-}
 
 it('afterDataCopy continues after kill -9 during the builds', async () => {
   const things = pair.sourceClient.db('app').collection('things')

@@ -1,5 +1,6 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { accepted } from '../support/commits.ts'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -13,7 +14,6 @@ const patience = { timeout: 30_000, interval: 50 }
 const boundMS = 45_000
 const bytesPerSecond = 2 * 1024 * 1024
 const plain = { enableUserWriteBlocking: 'none', verification: { enabled: false } }
-const accepted = { status: 200, body: { success: true } }
 const stored = (name: string) =>
   pair.destinationClient.db('tandem_internal').collection<{ _id: string } & Document>(name)
 const leaseOf = (id: string) => stored('leases').findOne({ _id: `instance:${id}` })

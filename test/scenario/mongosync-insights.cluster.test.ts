@@ -2,6 +2,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { expect, it, vi } from 'vitest'
+import { accepted } from '../support/commits.ts'
 import { type InsightsReading, readAsInsights } from '../support/insights-reading.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
@@ -9,7 +10,6 @@ import { startSync } from '../support/tandem-process.ts'
 /** The log of a whole sync has the lines that MongoDB's Mongosync Insights reads from mongosync's log. */
 
 const pair = pairedSets()
-const accepted = { status: 200, body: { success: true } }
 const patience = { timeout: 60_000, interval: 100 }
 
 it('a whole run can be read from the log as Mongosync Insights reads it', async () => {

@@ -1,9 +1,9 @@
 import { expect, it, onTestFinished } from 'vitest'
 import type { JournalMessage } from '../../src/domain/journal.ts'
+import { canCommit, commit } from '../support/commits.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { canCommit, commit } from '../support/reversible-pair.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 import { until } from '../support/until.ts'
 

@@ -1,5 +1,6 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { accepted } from '../support/commits.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { expectIdle, expectRefusal, footprint } from '../support/refusals.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
@@ -9,7 +10,6 @@ import { startTandem } from '../support/tandem-process.ts'
 
 const patience = { timeout: 30_000, interval: 50 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
-const accepted = { status: 200, body: { success: true } }
 
 describe('users', () => {
   const commandTimeoutMs = 20_000

@@ -3,6 +3,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { accepted } from '../support/commits.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { claimPorts } from '../support/free-ports.ts'
 import { guardPath, removeGuardedPath } from '../support/guarded-process.ts'
@@ -18,7 +19,6 @@ import { type CommandAnswer, startTandem } from '../support/tandem-process.ts'
 const patience = { timeout: 30_000, interval: 50 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
 const swapped = { ...start, source: 'cluster1', destination: 'cluster0' }
-const accepted = { status: 200, body: { success: true } }
 
 const detailsOf = (cluster: string) => ({
   cluster,

@@ -1,30 +1,17 @@
-import { Binary, BSON, type CollectionInfo, type Document, type MongoClient } from 'mongodb'
+import { Binary, BSON, type CollectionInfo } from 'mongodb'
 import { expect, test } from 'vitest'
 import { commitEqual } from '../support/commit-equal.ts'
+import { accepted, canCommit, failed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
-import { holdCopy, holdTandem } from '../support/fail-point.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
+import { rowsOf } from '../support/rows.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { seed, unblocked } from './dropped-by-another.ts'
 
-/** What somebody else did on the destination, and what a repair within the failed commit cannot make equal. */
+/** What a repair within the failed commit cannot make equal: collections converge instead. */
 
 const pair = pairedSets()
-const unblocked = { enableUserWriteBlocking: 'none', verification: { enabled: true } }
-const accepted = { status: 200, body: { success: true } }
-
-interface Row extends Document {
-  _id: number | string
-}
-const rowsOf = (client: MongoClient, name: string) => client.db('app').collection<Row>(name)
-
-async function seed(...names: string[]): Promise<void> {
-  for (const name of names) {
-    const rows = rowsOf(pair.sourceClient, name)
-    await rows.insertMany(Array.from({ length: 500 }, (_, _id) => ({ _id, n: _id })))
-    await rows.createIndex({ n: 1 }, { unique: true })
-  }
-}
 
 async function failedCommit(tandem: Tandem): Promise<void> {
   expect(await tandem.post('commit')).toEqual(accepted)
@@ -45,13 +32,8 @@ async function leaveRecheck(name: string): Promise<void> {
   await stored.command({ insert: 'rechecks', documents: [recheck], mayBypassWriteBlocking: true })
 }
 
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-const failed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 60, what: 'FAILED' })
-
 test('after VerificationFailed, repair creates a collection again that was dropped on the destination, and converges only that one', async () => {
-  await seed('things', 'others')
+  await seed(pair.sourceClient, 'things', 'others')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unblocked)
   await canCommit(tandem)
@@ -92,7 +74,7 @@ test('after VerificationFailed, repair creates a collection again that was dropp
 })
 
 test('with more differences than a repair reconciles one by one, it converges the collections that differ', async () => {
-  await seed('things', 'others', 'equal')
+  await seed(pair.sourceClient, 'things', 'others', 'equal')
   await using tandem = await pair.startInstance({ faults: { repairAtMost: 3 } })
   await startSync(tandem, { ...unblocked, enableUserWriteBlocking: 'sourceAndDestination' })
   await canCommit(tandem)
@@ -114,7 +96,7 @@ test('with more differences than a repair reconciles one by one, it converges th
 })
 
 test('abort and resync are the same as such a repair', async () => {
-  await seed('things')
+  await seed(pair.sourceClient, 'things')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unblocked)
   await canCommit(tandem)
@@ -132,7 +114,7 @@ test('abort and resync are the same as such a repair', async () => {
 })
 
 test('while a collection converges instead, a repair makes the definitions of the others in its database equal', async () => {
-  await seed('things', 'others')
+  await seed(pair.sourceClient, 'things', 'others')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unblocked)
   await canCommit(tandem)
@@ -144,113 +126,4 @@ test('while a collection converges instead, a repair makes the definitions of th
   expect((await tandem.post('repair')).body).toMatchObject({ success: true, convergingCollections: 1 })
   expect((await others.indexes()).map(({ name }) => name)).toEqual(['_id_', 'n_1'])
   await commitEqual(tandem, pair)
-})
-
-const conflict = {
-  error: 'DestinationConflict',
-  errorDescription: expect.stringContaining('app.things was dropped on the destination by somebody else'),
-}
-
-test('a change of a collection that somebody has dropped on the destination fails the sync, and resume converges it', async () => {
-  await seed('things', 'others')
-  await using tandem = await pair.startInstance()
-  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
-  await canCommit(tandem)
-  await rowsOf(pair.destinationClient, 'things').drop()
-  await rowsOf(pair.sourceClient, 'things').updateMany({ _id: { $lt: 100 } }, { $set: { changed: true } })
-  expect((await failed(tandem)).failure).toMatchObject(conflict)
-  expect(await tandem.post('resume')).toEqual(accepted)
-  await commitEqual(tandem, pair)
-  expect(await convergencesOf(pair.destinationClient)).toBe(1)
-})
-
-test('a collection that somebody drops on the destination while it is copied fails the sync, and resume converges it', async () => {
-  await seed('things', 'others')
-  await using tandem = await pair.startInstance()
-  await using held = await holdCopy(pair.destinationClient, 'app.things')
-  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
-  await held.reached()
-  await rowsOf(pair.destinationClient, 'things').drop()
-  await held.release()
-  expect((await failed(tandem)).failure).toMatchObject(conflict)
-  expect(await tandem.post('resume')).toEqual(accepted)
-  await commitEqual(tandem, pair)
-})
-
-test('a commit without verification fails when somebody has dropped a collection on the destination', async () => {
-  await seed('things', 'others')
-  await using tandem = await pair.startInstance()
-  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
-  await canCommit(tandem)
-  await rowsOf(pair.destinationClient, 'things').drop()
-  expect(await tandem.post('commit')).toEqual(accepted)
-  expect((await failed(tandem)).failure).toMatchObject(conflict)
-  expect(await tandem.post('abort')).toEqual(accepted)
-  await canCommit(tandem)
-  const body = { namespaces: [{ database: 'app', collection: 'things' }] }
-  expect(await tandem.post('resync', body)).toEqual(accepted)
-  await commitEqual(tandem, pair)
-})
-
-test('a commit without verification finds a collection that somebody drops after the destination was prepared', async () => {
-  await seed('things')
-  await rowsOf(pair.sourceClient, 'others').insertOne({ _id: 1 })
-  await using tandem = await pair.startInstance()
-  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
-  await canCommit(tandem)
-  // The preparation has looked for dropped collections before it changes the unique index.
-  await using held = await holdTandem(pair.destinationClient, 'collMod', 'app.things')
-  expect(await tandem.post('commit')).toEqual(accepted)
-  await held.reached()
-  await rowsOf(pair.destinationClient, 'others').drop()
-  await held.release()
-  expect((await failed(tandem)).failure).toMatchObject({
-    error: 'DestinationConflict',
-    errorDescription: expect.stringContaining('app.others was dropped on the destination by somebody else'),
-  })
-  expect((await tandem.progress()).canWrite).toBe(false)
-})
-
-test('a commit that fails because of a dropped collection is not resumed but aborted, and then resume converges the collection', async () => {
-  await seed('things')
-  await using tandem = await pair.startInstance()
-  await startSync(tandem, { ...unblocked, verification: { enabled: false } })
-  await canCommit(tandem)
-  await using held = await holdTandem(pair.destinationClient, 'update', 'app.things')
-  await rowsOf(pair.sourceClient, 'things').updateMany({ _id: { $lt: 100 } }, { $set: { changed: true } })
-  expect(await tandem.post('commit')).toEqual(accepted)
-  await tandem.waitFor(({ state }) => state === 'COMMITTING', { timeoutSeconds: 30, what: 'COMMITTING' })
-  await rowsOf(pair.destinationClient, 'things').drop()
-  await held.release()
-  expect((await failed(tandem)).failure).toMatchObject(conflict)
-
-  const refused = await tandem.post('resume')
-  expect(refused).toMatchObject({ status: 409, body: { error: 'WrongState' } })
-  expect(refused.body.errorDescription).toMatch(/dropped on the destination: app\.things\. Send abort/)
-  expect(await tandem.post('abort')).toEqual(accepted)
-  await tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 30, what: 'RUNNING' })
-  expect((await failed(tandem)).failure).toMatchObject(conflict)
-  expect(await tandem.post('resume')).toEqual(accepted)
-  await commitEqual(tandem, pair)
-})
-
-test('a collection that somebody drops on the destination before it is verified fails the sync, and resume converges it', async () => {
-  await seed('things', 'others')
-  await using tandem = await pair.startInstance()
-  await using held = await holdCopy(pair.destinationClient, 'app.others')
-  await startSync(tandem, unblocked)
-  await expect.poll(() => rowsOf(pair.destinationClient, 'things').countDocuments(), { timeout: 30_000 }).toBe(500)
-  await tandem.waitFor(({ collectionCopy }) => (collectionCopy?.estimatedCopiedBytes ?? 0) > 0, {
-    timeoutSeconds: 30,
-    what: 'things are copied',
-  })
-  await rowsOf(pair.destinationClient, 'things').drop()
-  await held.release()
-  expect((await failed(tandem)).failure).toMatchObject({
-    error: 'DestinationConflict',
-    errorDescription: expect.stringContaining('app.things was dropped on the destination by somebody else'),
-  })
-  expect(await tandem.post('resume')).toEqual(accepted)
-  await commitEqual(tandem, pair)
-  expect(await convergencesOf(pair.destinationClient)).toBe(1)
 })

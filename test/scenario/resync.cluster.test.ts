@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest'
 import type { CollectionRow } from '../../src/domain/collection-figures.ts'
 import { commitEqual } from '../support/commit-equal.ts'
-import { readyToCommit } from '../support/cutover.ts'
+import { canCommit } from '../support/commits.ts'
 import { holdCopy } from '../support/fail-point.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { corruptRows, rowsOf, seedRows } from '../support/rows.ts'
-import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { startSync } from '../support/tandem-process.ts'
 
 /** Single collections of a running sync are compared with the source again. */
 
@@ -16,7 +16,6 @@ const bodyOf = (...names: string[]) => ({ namespaces: names.map((collection) => 
 const unblocked = { enableUserWriteBlocking: 'none', verification: { enabled: false } }
 
 const seed = (...names: string[]) => seedRows(pair.sourceClient, names)
-const canCommit = (tandem: Tandem) => readyToCommit(tandem, 120)
 
 test('README: resync makes the given collections equal again, and touches no other', async () => {
   await seed('things', 'others', 'dropped')

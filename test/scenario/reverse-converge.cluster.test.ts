@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { type Any, changeEachKind, seedEachKind } from '../support/changes-of-each-kind.ts'
+import { canCommit, commit } from '../support/commits.ts'
 import { expectAccepted, startInstances } from '../support/instances.ts'
 import { convergencesOf, loseHistory, smallOplog } from '../support/lost-history.ts'
-import { canCommit, commit, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
+import { ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 
 /** The oplog of the new source no longer reaches back to the commit: a reversal converges all collections. */
 

@@ -1,10 +1,8 @@
 import type { Document, MongoClient } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
 import type { VerificationSide } from '../../src/domain/progress.ts'
+import { accepted, canCommit, commit } from '../support/commits.ts'
 import {
-  accepted,
-  canCommit,
-  commit,
   connected,
   patience,
   ReversiblePair,

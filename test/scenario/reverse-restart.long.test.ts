@@ -1,18 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it, vi } from 'vitest'
+import { accepted, canCommit, commit, committed } from '../support/commits.ts'
 import { Random } from '../support/random.ts'
-import {
-  accepted,
-  canCommit,
-  commit,
-  committed,
-  connected,
-  patience,
-  ReversiblePair,
-  reverse,
-  reversible,
-  things,
-} from '../support/reversible-pair.ts'
+import { connected, patience, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 import { seedData } from '../support/seed-data.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'

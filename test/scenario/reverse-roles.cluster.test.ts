@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
-import { commit, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
+import { commit } from '../support/commits.ts'
+import { ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
 const pair = new ReversiblePair({ auth: true })

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
-import { accepted, canCommit, commit, ReversiblePair, reversible } from '../support/reversible-pair.ts'
+import { accepted, canCommit, commit } from '../support/commits.ts'
+import { ReversiblePair, reversible } from '../support/reversible-pair.ts'
 import { seedData } from '../support/seed-data.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'

@@ -1,18 +1,9 @@
 import type { Document, IndexDescriptionInfo, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { accepted, canCommit, commit } from '../support/commits.ts'
 import { failPoint } from '../support/fail-point.ts'
-import {
-  accepted,
-  canCommit,
-  commit,
-  patience,
-  ReversiblePair,
-  type Row,
-  reverse,
-  reversible,
-  setBlocking,
-  things,
-} from '../support/reversible-pair.ts'
+import { patience, ReversiblePair, reverse, reversible, setBlocking, things } from '../support/reversible-pair.ts'
+import type { Row } from '../support/rows.ts'
 import { startSync } from '../support/tandem-process.ts'
 
 /** Reversals between two real clusters: the sync copies nothing again, and writes made since `canWrite` flow back. */

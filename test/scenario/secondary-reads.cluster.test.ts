@@ -1,63 +1,10 @@
-import { MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
-import { commitEqual } from '../support/commit-equal.ts'
-import { loadBulk } from '../support/load-bulk.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { seedData } from '../support/seed-data.ts'
-import { startSync } from '../support/tandem-process.ts'
-import { createWorkload } from '../support/workload.ts'
+import { expectBulkReads } from './secondary-reads.ts'
 
 /** A whole sync that reads secondaries of a source with three members (`--copyReadPreference secondaryPreferred`). */
 
 const pair = pairedSets({ source: { members: 3 } })
-const seed = process.env['TANDEM_SEED'] ?? 'secondaries'
-const documents = 40_000
 
-interface Answered {
-  primary: number
-  secondaries: number
-}
-
-/** Commands on `bulk.documents` that continue a cursor. Only reads of whole ranges need them. */
-async function continued(): Promise<Answered> {
-  const sum: Answered = { primary: 0, secondaries: 0 }
-  for (const uri of pair.source.uris) {
-    await using member = await MongoClient.connect(uri)
-    const admin = member.db('admin')
-    const { totals } = await admin.command({ top: 1 })
-    const { isWritablePrimary } = await admin.command({ hello: 1 })
-    sum[isWritablePrimary ? 'primary' : 'secondaries'] += totals['bulk.documents']?.getmore.count ?? 0
-  }
-  return sum
-}
-
-test.each([
-  ['secondaryPreferred', { primary: 0, secondaries: expect.any(Number) }],
-  ['primary', { primary: expect.any(Number), secondaries: 0 }],
-])(
-  'with %s, those members answer the copy and the first verification under a workload, and all is equal',
-  async (mode, by) => {
-    await seedData(pair.source.uri, seed, 0.1)
-    await loadBulk(pair.source.uri, 'bulk', documents)
-    const workload = createWorkload({ uri: pair.source.uri, seed, ddl: true, transactions: true })
-    const changed = pair.sourceClient.db('bulk').collection<{ _id: number }>('documents')
-    const tandem = await pair.startInstance({ env: { TANDEM_COPY_READ_PREFERENCE: mode } })
-    const before = await continued()
-    await startSync(tandem)
-    for (let step = 0; step < 10; step++) {
-      await workload.runSteps(10)
-      const from = step * 4_000
-      await changed.deleteMany({ _id: { $gte: from, $lt: from + 200 } })
-      await changed.updateMany({ _id: { $gte: from + 200, $lt: from + 400 } }, { $set: { step } })
-    }
-    await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 240, what: 'canCommit' })
-    const after = await continued()
-    const [primary, secondaries] = [after.primary - before.primary, after.secondaries - before.secondaries]
-    expect({ primary, secondaries }).toEqual(by)
-    // The copy and the verifier each read more than ten batches.
-    expect(primary + secondaries).toBeGreaterThan(20)
-    await workload.runSteps(20)
-    await commitEqual(tandem, pair)
-    await tandem.stop()
-  },
-)
+test('with secondaryPreferred, those members answer the copy and the first verification under a workload, and all is equal', () =>
+  expectBulkReads(pair, 'secondaryPreferred', { primary: 0, secondaries: expect.any(Number) }))

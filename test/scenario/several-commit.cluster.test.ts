@@ -1,4 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest'
+import { accepted } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -9,7 +10,6 @@ import type { Tandem } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 const patience = { timeout: 90_000, interval: 50 }
-const accepted = { status: 200, body: { success: true } }
 const body = { source: 'cluster0', destination: 'cluster1' }
 const ids = ['a', 'b', 'c']
 let instances: Instances | null = null

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, it, vi } from 'vitest'
+import { accepted } from '../support/commits.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { loadBulk } from '../support/load-bulk.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -10,7 +11,6 @@ import type { Tandem } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
-const accepted = { status: 200, body: { success: true } }
 const body = { source: 'cluster0', destination: 'cluster1' }
 let startedInstances: Instances | null = null
 

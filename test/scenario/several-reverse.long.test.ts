@@ -2,7 +2,8 @@ import { afterEach, expect, it, vi } from 'vitest'
 import { givenUp } from '../../src/mongo/lease-watch.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
-import { patience, ReversiblePair, type Row, reversible, setBlocking, things } from '../support/reversible-pair.ts'
+import { patience, ReversiblePair, reversible, setBlocking, things } from '../support/reversible-pair.ts'
+import type { Row } from '../support/rows.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
 /** Reversals of a sync that several instances share. See test/contract.md. */

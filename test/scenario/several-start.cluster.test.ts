@@ -1,4 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest'
+import { accepted } from '../support/commits.ts'
 import { holdCopy } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -8,7 +9,6 @@ import type { Tandem } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
-const accepted = { status: 200, body: { success: true } }
 const body = { source: 'cluster0', destination: 'cluster1' }
 let instances: Instances | null = null
 

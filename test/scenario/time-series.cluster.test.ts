@@ -1,5 +1,6 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import type { Finding } from '../../src/domain/finding.ts'
+import { accepted, commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
@@ -17,7 +18,6 @@ afterEach(() => tandem?.stop())
 
 const skip = { timeseries: 'skip' } as const
 const body = { source: 'cluster0', destination: 'cluster1', ...skip }
-const accepted = { status: 200, body: { success: true } }
 const series = { timeseries: { timeField: 'at', metaField: 'at_place' } }
 const source = () => pair.sourceClient.db('app')
 const destination = () => pair.destinationClient.db('app')
@@ -27,12 +27,6 @@ const patience = { timeout: 30_000, interval: 50 }
 
 const timeSeries = new Set(['weather', 'later', 'extra', 'was plain', 'climate'])
 const selects = (_database: string, name: string): boolean => !timeSeries.has(name.replace(/^system\.buckets\./, ''))
-
-async function commit(running: Tandem): Promise<void> {
-  await running.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
-  expect(await running.post('commit')).toEqual(accepted)
-  await running.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
-}
 
 async function expectOthersEqual(): Promise<void> {
   expect((await compareBoth(pair.source.uri, pair.destination.uri, { selects })).differences).toEqual([])

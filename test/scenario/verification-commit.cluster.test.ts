@@ -1,6 +1,7 @@
 import type { Document, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import { corrupted, seedForCorruptions } from '../faults/corruptions.ts'
+import { accepted, canCommit, committed, failed } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { type FailPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -12,25 +13,18 @@ const expiring = { extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] }
 const pair = pairedSets({ source: expiring, destination: expiring })
 const patience = { timeout: 30_000, interval: 50 }
 const verified = { verification: { enabled: true } }
-const accepted = { status: 200, body: { success: true } }
 
 interface Row extends Document {
   _id: number | string
 }
 const app = (client: MongoClient, name: string) => client.db(corrupted).collection<Row>(name)
 
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
 const scanned = (tandem: Tandem, documents: number) =>
   tandem.waitFor(
     ({ verification }) =>
       verification?.source.phase === 'stream hashing' && verification.source.hashedDocumentCount === documents,
     { timeoutSeconds: 30, what: 'scanned and counted' },
   )
-const failed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
-const committed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 30, what: 'committed' })
 const expectEqualClusters = async () =>
   expect((await compareClusters(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 
@@ -170,31 +164,6 @@ it('README: deletes by TTL on the source during the commit do not count as late 
     await committed(tandem)
     await expectEqualClusters()
     expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(0)
-  } finally {
-    await enableMonitors()
-  }
-})
-
-it('README: more deletes by TTL during the commit than the verifier holds at once are applied too', async () => {
-  for (const client of [pair.sourceClient, pair.destinationClient]) await ttl(client, { ttlMonitorEnabled: false })
-  try {
-    const sessions = app(pair.sourceClient, 'sessions')
-    await sessions.createIndex({ at: 1 }, { expireAfterSeconds: 0 })
-    // This index is prepared before the verdict, where the commit is held.
-    await sessions.createIndex({ u: 1 }, { unique: true })
-    const count = 60_500
-    await sessions.insertMany(Array.from({ length: count }, (_, _id) => ({ _id, u: _id, at: new Date(1_000) })))
-    await using tandem = await pair.startInstance()
-    await startSync(tandem, verified)
-    await scanned(tandem, count)
-    await whileCommitting(tandem, 'sessions', async () => {
-      // This stands in for the TTL monitor, which takes longer.
-      await sessions.deleteMany({})
-    })
-    // This takes ten seconds. A busy machine takes much longer: rechecks that stay open for five seconds are stored one by one.
-    await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 240, what: 'committed' })
-    expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(0)
-    await expectEqualClusters()
   } finally {
     await enableMonitors()
   }

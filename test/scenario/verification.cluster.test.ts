@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import { corrupted, seedForCorruptions } from '../faults/corruptions.ts'
+import { accepted, canCommit } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
@@ -9,10 +10,7 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 const pair = pairedSets()
 const verified = { verification: { enabled: true } }
 const committed = { timeoutSeconds: 30, what: 'committed' }
-const accepted = { status: 200, body: { success: true } }
 
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
 const mismatchesOf = async (tandem: Tandem) =>
   (await (await fetch(`${tandem.url}/api/v1/verification/mismatches`)).json()) as {
     mismatches: Record<string, unknown>[]

@@ -1,10 +1,11 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { accepted, canCommit } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { borrowReplicaSet } from '../support/kept-sets.ts'
 import type { ReplicaSet } from '../support/replica-set.ts'
-import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
+import { startSync, startTandem } from '../support/tandem-process.ts'
 
 /**
  * `enableUserWriteBlocking` on clusters without access control, where tandem's commands set `mayBypassWriteBlocking`, and on
@@ -12,7 +13,6 @@ import { startSync, startTandem, type Tandem } from '../support/tandem-process.t
  */
 
 const userWritesBlocked = { code: 371 }
-const accepted = { status: 200, body: { success: true } }
 const patience = { timeout: 30_000, interval: 20 }
 
 interface Side {
@@ -60,9 +60,6 @@ async function expectMode({ administrator }: Side, blocked: boolean): Promise<vo
   const { repl } = await administrator.db('admin').command({ serverStatus: 1 })
   expect(repl.userWriteBlockMode).toBe(blocked ? 2 : 1)
 }
-
-const canCommit = (tandem: Tandem) =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
 
 interface Expected {
   destination: boolean

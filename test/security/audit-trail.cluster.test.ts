@@ -1,5 +1,6 @@
 import { expect, it, vi } from 'vitest'
-import { accepted, commit, patience, ReversiblePair, reverse, reversible } from '../support/reversible-pair.ts'
+import { accepted, commit } from '../support/commits.ts'
+import { patience, ReversiblePair, reverse, reversible } from '../support/reversible-pair.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 /** README: the audit trail records who sent which command. It is stored with the sync. */

@@ -4,10 +4,12 @@ import fc from 'fast-check'
 import type { MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import { checkUri } from '../../src/domain/uri-rules.ts'
+import { accepted, canCommit, committed, failed } from '../support/commits.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import type { ReplicaSet } from '../support/replica-set.ts'
-import { accepted, canCommit, committed, patience, type Row } from '../support/reversible-pair.ts'
-import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
+import { patience } from '../support/reversible-pair.ts'
+import type { Row } from '../support/rows.ts'
+import { startSync, startTandem } from '../support/tandem-process.ts'
 import { type Canary, canary, formsIn } from './canary.ts'
 
 /** README: no credentials and no value of a document except `_id` are ever shown. The tests search all output of a real process. */
@@ -83,8 +85,6 @@ const documents = ({ value }: Secrets): Row[] =>
     deep: { in: [value.text, Buffer.from(value.text)], like: new RegExp(value.core) },
   }))
 const things = (client: MongoClient) => client.db('app').collection<Row>('things')
-const failed = (tandem: Tandem) =>
-  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 60, what: 'FAILED' })
 
 it('README: neither credentials nor values are shown by a sync that fails its verification and is repaired', async () => {
   const property = fc.asyncProperty(secrets, async (all) => {

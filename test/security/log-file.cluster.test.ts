@@ -1,8 +1,9 @@
 import { readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { expect, it, vi } from 'vitest'
+import { commit } from '../support/commits.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { commit, patience } from '../support/reversible-pair.ts'
+import { patience } from '../support/reversible-pair.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
 /** docs/logs.md: problems with the log file do not affect the sync. */

@@ -1,9 +1,10 @@
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Finding } from '../../src/domain/finding.ts'
+import { commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
-import { commit, shardedCollection, start } from '../support/sharded-pair.ts'
+import { shardedCollection, start } from '../support/sharded-pair.ts'
 import { startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /** Reads the messages of the warnings ShardNotReadable. */

@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest'
-import { commit, rows, ShardedPair } from '../support/sharded-pair.ts'
+import { commit } from '../support/commits.ts'
+import { rowsOf } from '../support/rows.ts'
+import { ShardedPair } from '../support/sharded-pair.ts'
 
 /** `buildIndexes` with a sharded destination: an index that the shard key needs exists before the copy. */
 
@@ -15,17 +17,17 @@ const sharding = {
 }
 
 async function names(collection: string): Promise<unknown[]> {
-  return (await rows(pair.destinationClient, collection).indexes()).map(({ name }) => name).sort()
+  return (await rowsOf(pair.destinationClient, collection).indexes()).map(({ name }) => name).sort()
 }
 
 test('excludeHashedAfterCopy builds the hashed index of the shard key under its own name, and no other', async () => {
-  for (const collection of ['hashed', 'ranged']) await rows(pair.sourceClient, collection).insertMany(documents)
-  await rows(pair.sourceClient, 'hashed').createIndexes([
+  for (const collection of ['hashed', 'ranged']) await rowsOf(pair.sourceClient, collection).insertMany(documents)
+  await rowsOf(pair.sourceClient, 'hashed').createIndexes([
     { key: { h: 'hashed' }, name: 'by h' },
     { key: { n: 'hashed' }, name: 'by n' },
     { key: { n: 1 }, name: 'plain' },
   ])
-  await rows(pair.sourceClient, 'ranged').createIndexes([
+  await rowsOf(pair.sourceClient, 'ranged').createIndexes([
     { key: { k: 1, n: 1 }, name: 'by k' },
     { key: { n: 'hashed' }, name: 'by n' },
     { key: { n: -1 }, name: 'plain', unique: false },
@@ -34,5 +36,5 @@ test('excludeHashedAfterCopy builds the hashed index of the shard key under its 
   await commit(tandem)
   expect(await names('hashed')).toEqual(['_id_', 'by h', 'plain'])
   expect(await names('ranged')).toEqual(['_id_', 'by k', 'plain'])
-  expect(await rows(pair.destinationClient, 'hashed').countDocuments()).toBe(documents.length)
+  expect(await rowsOf(pair.destinationClient, 'hashed').countDocuments()).toBe(documents.length)
 })

@@ -1,10 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { MongoClient } from 'mongodb'
 import { describe, expect, test } from 'vitest'
+import { accepted, canCommit, commit } from '../support/commits.ts'
 import type { Selects } from '../support/compare.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { convergencesOf } from '../support/lost-history.ts'
-import { canCommit, commit, type Row, rows, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 
 /** The filter of a running sync to a sharded destination is replaced, and collections cross its edge. */
 
@@ -14,7 +16,6 @@ const selecting =
   (...names: string[]): Selects =>
   (database, name) =>
     database === 'app' && names.includes(name)
-const accepted = { status: 200, body: { success: true } }
 
 /** Writes to these collections of the source until it is stopped. */
 function writing(client: MongoClient, ...names: string[]): { stop: () => Promise<void> } & AsyncDisposable {
@@ -22,7 +23,7 @@ function writing(client: MongoClient, ...names: string[]): { stop: () => Promise
   const written = (async () => {
     for (let at = 0; !stopped.signal.aborted; at++) {
       for (const name of names) {
-        const collection = rows(client, name)
+        const collection = rowsOf(client, name)
         await collection.insertOne({ _id: `new ${at}`, k: at % 40 })
         await collection.updateOne({ _id: at % 200, k: (at % 200) % 40 }, { $inc: { n: 1 } })
         const gone = (at * 7) % 200
@@ -47,14 +48,14 @@ describe('between sharded clusters', () => {
     for (const name of names) {
       await (await shardedCollection(source, sourceClient, name, { k: 1 }, [20])).insertMany(documents)
     }
-    await rows(sourceClient, 'plain').insertMany(documents)
+    await rowsOf(sourceClient, 'plain').insertMany(documents)
   }
 
   test('a new filter is followed under a writer: what it includes is converged, and what it excludes stays or is dropped', async () => {
     const { source, destination, sourceClient, destinationClient } = pair
-    const leftRows = () => rows(destinationClient, 'left').find().sort({ _id: 1 }).toArray()
+    const leftRows = () => rowsOf(destinationClient, 'left').find().sort({ _id: 1 }).toArray()
     await seed('kept', 'left', 'dropped', 'included', 'rekeyed')
-    await rows(sourceClient, 'left').createIndex({ k: 1, _id: 1 }, { unique: true, name: 'one' })
+    await rowsOf(sourceClient, 'left').createIndex({ k: 1, _id: 1 }, { unique: true, name: 'one' })
     // The destination has collections under names that are included later, one of them with another shard key.
     await (await shardedCollection(destination, destinationClient, 'included', { k: 1 }, [10])).insertMany([
       { _id: 1, k: 39, n: 'under another shard key' },
@@ -69,7 +70,7 @@ describe('between sharded clusters', () => {
     expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', canCommit: false })
     await canCommit(tandem)
     const left = await leftRows()
-    expect(await rows(destinationClient, 'left').indexes()).toMatchObject([{}, {}, { name: 'one', unique: true }])
+    expect(await rowsOf(destinationClient, 'left').indexes()).toMatchObject([{}, {}, { name: 'one', unique: true }])
     const wanted = named('kept', 'included', 'rekeyed', 'plain')
     expect(await tandem.post('filter', { ...wanted, dropExcluded: true })).toEqual(accepted)
     await canCommit(tandem)
@@ -87,7 +88,7 @@ describe('between sharded clusters', () => {
     })
     expect(expected.differences).toEqual([])
     await pair.expectOwned()
-    expect(await rows(destinationClient, 'dropped').countDocuments()).toBe(0)
+    expect(await rowsOf(destinationClient, 'dropped').countDocuments()).toBe(0)
     expect(await leftRows()).toEqual(left)
     expect(await convergencesOf(destinationClient)).toBe(2)
   })
@@ -102,19 +103,19 @@ describe('between sharded clusters', () => {
     const app = sourceClient.db('app')
     for (const name of ['round', 'plain']) {
       await app.renameCollection(name, 'aside')
-      await rows(sourceClient, 'aside').insertOne({ _id: 'while it is excluded', k: 39 })
-      await rows(sourceClient, 'aside').deleteOne({ _id: 21, k: 21 })
+      await rowsOf(sourceClient, 'aside').insertOne({ _id: 'while it is excluded', k: 39 })
+      await rowsOf(sourceClient, 'aside').deleteOne({ _id: 21, k: 21 })
       await app.renameCollection('aside', name)
     }
     expect(await tandem.post('resume')).toEqual(accepted)
     await using writer = writing(sourceClient, 'round', 'plain')
     await app.renameCollection('wild', 'tame')
-    await expect.poll(() => rows(destinationClient, 'tame').countDocuments(), { timeout: 60_000 }).toBe(200)
+    await expect.poll(() => rowsOf(destinationClient, 'tame').countDocuments(), { timeout: 60_000 }).toBe(200)
     await canCommit(tandem)
     await writer.stop()
     await commit(tandem)
     await pair.expectEqual()
-    expect(await rows(destinationClient, 'round').findOne({ _id: 'while it is excluded' })).not.toBeNull()
+    expect(await rowsOf(destinationClient, 'round').findOne({ _id: 'while it is excluded' })).not.toBeNull()
   })
 })
 
@@ -123,10 +124,10 @@ describe('from a replica set', () => {
 
   test('what a new filter includes is sharded as the start has requested, and what convertToCapped wrote is copied', async () => {
     const { sourceClient, destinationClient } = pair
-    await rows(sourceClient, 'log').insertMany(documents)
+    await rowsOf(sourceClient, 'log').insertMany(documents)
     for (const name of ['kept', 'included', 'plain']) {
-      await rows(sourceClient, name).createIndex({ k: 1 })
-      await rows(sourceClient, name).insertMany(documents)
+      await rowsOf(sourceClient, name).createIndex({ k: 1 })
+      await rowsOf(sourceClient, name).insertMany(documents)
     }
     const key = [{ k: 1 as const }]
     const shardingEntries = ['kept', 'included'].map((collection) => ({

@@ -1,7 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
-import { commit, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
+import { commit } from '../support/commits.ts'
+import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 
 /**
  * A chunk that moves during a long read. The donor deletes its documents immediately, and the read may already have passed their range

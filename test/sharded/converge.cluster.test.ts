@@ -1,8 +1,10 @@
 import type { Document, MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
 import type { Finding } from '../../src/domain/finding.ts'
+import { canCommit, commit } from '../support/commits.ts'
 import { convergencesOf } from '../support/lost-history.ts'
-import { canCommit, commit, failure, type Row, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { failure, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 
 /** The destination is a sharded cluster whose collections have documents, and becomes equal to the source. */
 
@@ -24,12 +26,12 @@ async function seeded(client: MongoClient, name: string, key: Record<string, 1 |
   const cluster = client === pair.sourceClient ? pair.source : pair.destination
   const isHashed = Object.values(key ?? {})[0] === 'hashed'
   if (key) await shardedCollection(cluster, client, name, key, isHashed ? [] : [20])
-  await rows(client, name).insertMany(documents)
+  await rowsOf(client, name).insertMany(documents)
 }
 
 /** Differences of each kind. No event of the source corrects them. */
 async function corrupt(name: string): Promise<void> {
-  const there = rows(pair.destinationClient, name)
+  const there = rowsOf(pair.destinationClient, name)
   await there.updateMany({ _id: { $in: [1, 30] } }, { $set: { corrupt: true } })
   await there.deleteMany({ _id: { $in: [2, 31, 599] } })
   await there.insertMany([
@@ -40,7 +42,7 @@ async function corrupt(name: string): Promise<void> {
 
 /** Documents under another shard key than on the source: instead of the right document, and beside it. */
 async function corruptKeys(name: string): Promise<void> {
-  const there = rows(pair.destinationClient, name)
+  const there = rowsOf(pair.destinationClient, name)
   await there.deleteMany({ _id: { $in: [3, 33] } })
   await there.insertMany([
     { _id: 3, k: 39, z: 3 },
@@ -66,23 +68,23 @@ test('resync makes sharded collections equal again, and keeps every document und
 
   for (const name of ['ranged', 'byId', 'hashed', 'plain']) await corrupt(name)
   await corruptKeys('ranged')
-  await rows(destinationClient, 'dropped').drop()
+  await rowsOf(destinationClient, 'dropped').drop()
   // No command removes a field from a shard key again.
-  await rows(destinationClient, 'refined').createIndex({ k: 1, z: 1 })
+  await rowsOf(destinationClient, 'refined').createIndex({ k: 1, z: 1 })
   await destinationClient.db('admin').command({ refineCollectionShardKey: 'app.refined', key: { k: 1, z: 1 } })
 
   const body = resync('ranged', 'byId', 'hashed', 'plain', 'refined', 'dropped')
   expect(await tandem.post('resync', body)).toMatchObject({ status: 200 })
   expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', canCommit: false })
   await source.moveChunk('app.ranged', { k: 25 }, 0)
-  const ranged = rows(sourceClient, 'ranged')
+  const ranged = rowsOf(sourceClient, 'ranged')
   await ranged.updateOne({ _id: 5, k: 5 }, { $set: { z: -1 } })
   await ranged.deleteOne({ _id: 6, k: 6 })
   await ranged.insertOne({ _id: 'written', k: 30 })
   await commit(tandem)
   await pair.expectEqual()
   expect(await ranged.countDocuments()).toBe(600)
-  expect(await rows(destinationClient, 'ranged').countDocuments()).toBe(600)
+  expect(await rowsOf(destinationClient, 'ranged').countDocuments()).toBe(600)
   expect(await convergencesOf(destinationClient)).toBe(1)
 })
 
@@ -93,8 +95,8 @@ test('an _id on two shards of the source ends a resync with a named error, and n
   const tandem = await pair.startSync({ ...unblocked, verification: { enabled: false } })
   await canCommit(tandem)
   // On the destination both are there, because the event contains the whole document.
-  await rows(sourceClient, 'ranged').insertOne({ _id: 7, k: 39 })
-  const twice = () => rows(destinationClient, 'ranged').countDocuments({ _id: 7 })
+  await rowsOf(sourceClient, 'ranged').insertOne({ _id: 7, k: 39 })
+  const twice = () => rowsOf(destinationClient, 'ranged').countDocuments({ _id: 7 })
   await expect.poll(twice, { timeout: 20_000 }).toBe(2)
   expect(await tandem.post('resync', resync('ranged'))).toMatchObject({ status: 200 })
   expect(await failure(tandem)).toMatchObject({
@@ -126,13 +128,13 @@ test('start with converge makes a sharded destination with data equal, and recre
   // The unique index of a shard key is deferred, too.
   for (const client of [sourceClient, destinationClient]) {
     await client.db('admin').command({ shardCollection: 'app.unique', key: { z: 1 }, unique: true })
-    await rows(client, 'unique').insertMany(documents)
+    await rowsOf(client, 'unique').insertMany(documents)
   }
-  await rows(destinationClient, 'unique').deleteOne({ _id: 5, z: 5 })
-  await rows(destinationClient, 'unique').insertOne({ _id: 'extra', z: -1 })
+  await rowsOf(destinationClient, 'unique').deleteOne({ _id: 5, z: 5 })
+  await rowsOf(destinationClient, 'unique').insertOne({ _id: 'extra', z: -1 })
   // Options and indexes.
-  await rows(sourceClient, 'ranged').createIndex({ k: 1, z: 1 }, { unique: true, name: 'unique' })
-  await rows(destinationClient, 'byId').createIndex({ z: 1 }, { name: 'extra' })
+  await rowsOf(sourceClient, 'ranged').createIndex({ k: 1, z: 1 }, { unique: true, name: 'unique' })
+  await rowsOf(destinationClient, 'byId').createIndex({ z: 1 }, { name: 'extra' })
   await sourceClient.db('app').command({ collMod: 'byId', validator: { k: { $exists: true } } })
   // The source has no such namespaces.
   await seeded(destinationClient, 'extra', { k: 1 })
@@ -155,9 +157,9 @@ test('start with converge makes a sharded destination with data equal, and recre
   for (const name of ['app.extra', 'other.extra']) expect(found.get(name)).toMatch(/^warning: .* is dropped/)
 
   expect(await tandem.post('start', body)).toMatchObject({ status: 200 })
-  await rows(sourceClient, 'ranged').updateOne({ _id: 8, k: 8 }, { $set: { z: -1 } })
+  await rowsOf(sourceClient, 'ranged').updateOne({ _id: 8, k: 8 }, { $set: { z: -1 } })
   await commit(tandem)
   await pair.expectEqual()
-  expect(await rows(destinationClient, 'ranged').countDocuments()).toBe(600)
+  expect(await rowsOf(destinationClient, 'ranged').countDocuments()).toBe(600)
   for (const documentsOnShard of await pair.spread('unsharded')) expect(documentsOnShard).toBeGreaterThan(0)
 })

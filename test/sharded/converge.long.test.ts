@@ -1,9 +1,11 @@
 import type { MongoClient } from 'mongodb'
 import { describe, expect, test } from 'vitest'
+import { canCommit, commit } from '../support/commits.ts'
 import { expectAccepted, startInstances } from '../support/instances.ts'
 import { convergencesOf } from '../support/lost-history.ts'
 import { Random } from '../support/random.ts'
-import { canCommit, commit, type Row, rows, ShardedPair, start } from '../support/sharded-pair.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { ShardedPair, start } from '../support/sharded-pair.ts'
 import { ShardedWorkload } from '../support/sharded-workload.ts'
 
 /** Sharded destinations converge under a random workload, in which documents and chunks move. */
@@ -12,7 +14,7 @@ const names = ['ranged', 'dotted', 'hashedField', 'withId', 'hashedId', 'plain']
 
 /** Changes about a fifth of the documents of a collection of the destination, also their shard keys. */
 async function corrupt(client: MongoClient, name: string, random: Random): Promise<void> {
-  const there = rows(client, name)
+  const there = rowsOf(client, name)
   for (const one of await there.find().toArray()) {
     if (!random.chance(0.2)) continue
     const moved: Row = { ...one, k: random.int(0, 40), a: { b: random.int(0, 40) } }
@@ -88,8 +90,8 @@ describe('a sync from a replica set to two shards', () => {
       await workload.create()
       const admin = destinationClient.db('admin')
       await admin.command({ enableSharding: 'app', primaryShard: destination.shards[0]?.name })
-      await rows(sourceClient, 'orders').createIndex({ k: 1 })
-      await rows(sourceClient, 'orders').insertMany(Array.from({ length: 100 }, (_, _id) => ({ _id, k: _id % 40 })))
+      await rowsOf(sourceClient, 'orders').createIndex({ k: 1 })
+      await rowsOf(sourceClient, 'orders').insertMany(Array.from({ length: 100 }, (_, _id) => ({ _id, k: _id % 40 })))
       for (const { collection, shardCollection } of ShardedWorkload.shardingEntries) {
         const key = Object.assign({}, ...shardCollection.key)
         await admin.command({ shardCollection: `app.${collection}`, key })
@@ -99,7 +101,7 @@ describe('a sync from a replica set to two shards', () => {
         if (isRanged) await destination.moveChunk(`app.${collection}`, middle, 1)
       }
       for (const name of names) {
-        await rows(destinationClient, name).insertMany(await rows(sourceClient, name).find().toArray())
+        await rowsOf(destinationClient, name).insertMany(await rowsOf(sourceClient, name).find().toArray())
         await corrupt(destinationClient, name, random)
       }
       let tandem = await pair.startTandem()
@@ -113,7 +115,7 @@ describe('a sync from a replica set to two shards', () => {
       for (const name of names) await corrupt(destinationClient, name, random)
       // It keeps its shard key under another name.
       await sourceClient.db('app').renameCollection('orders', 'renamed')
-      const renamed = rows(destinationClient, 'renamed')
+      const renamed = rowsOf(destinationClient, 'renamed')
       await expect.poll(() => renamed.countDocuments(), { timeout: 30_000 }).toBe(100)
       await renamed.drop()
       const namespaces = [...names, 'renamed'].map((collection) => ({ database: 'app', collection }))

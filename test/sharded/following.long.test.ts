@@ -1,10 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
 import { describe, expect, test } from 'vitest'
+import { canCommit, commit } from '../support/commits.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { expectAccepted, startInstances } from '../support/instances.ts'
 import { convergencesOf } from '../support/lost-history.ts'
-import { canCommit, commit, failure, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
+import { rowsOf } from '../support/rows.ts'
+import { failure, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 
 const documents = Array.from({ length: 400 }, (_, i) => ({ _id: i, k: i % 40, z: i }))
 
@@ -31,12 +33,12 @@ describe('changes on a sharded source during a sync', () => {
     await things.updateMany({ k: { $gte: 15, $lt: 20 } }, { $set: { z: -1 } })
     await commit(await pair.startSync())
     await pair.expectEqual()
-    expect(await rows(pair.destinationClient, 'things').countDocuments()).toBe(await things.countDocuments())
+    expect(await rowsOf(pair.destinationClient, 'things').countDocuments()).toBe(await things.countDocuments())
   })
 
   test('a collection becomes sharded, another is created sharded, and a key is refined', async () => {
     const { client, admin, things } = await prepared()
-    const plain = rows(client, 'plain')
+    const plain = rowsOf(client, 'plain')
     await plain.insertMany(documents)
     await plain.createIndex({ z: 1 })
     const tandem = await pair.startSync()
@@ -75,7 +77,7 @@ describe('changes on a sharded source during a sync', () => {
     const written = (async () => {
       for (let at = 0; !stopped.signal.aborted; at++) {
         for (const name of names) {
-          const collection = rows(pair.sourceClient, name)
+          const collection = rowsOf(pair.sourceClient, name)
           await collection.insertOne({ _id: `written ${at}`, k: at % 40, z: -at }).catch(() => {})
           await collection.updateOne({ _id: at % 400 }, { $inc: { times: 1 } }).catch(() => {})
           await collection.deleteOne({ _id: (at * 7) % 400 }).catch(() => {})
@@ -94,7 +96,7 @@ describe('changes on a sharded source during a sync', () => {
     const { client, admin, things } = await prepared()
     await things.createIndex({ z: 1 })
     await (await shardedCollection(pair.source, client, 'quiet', { k: 1 }, [20])).insertMany(documents)
-    await rows(client, 'quiet').createIndex({ z: 1 })
+    await rowsOf(client, 'quiet').createIndex({ z: 1 })
     const tandem = await pair.startSync({ enableUserWriteBlocking: 'none' })
     await canCommit(tandem)
     // A reshardCollection that waits before it copies.
@@ -111,8 +113,8 @@ describe('changes on a sharded source during a sync', () => {
       body: { error: 'UnsupportedCollection', errorDescription: expect.stringContaining('being resharded') },
     })
     await using writer = writing('things')
-    await rows(client, 'new').insertOne({ _id: 1 })
-    await expect.poll(() => rows(pair.destinationClient, 'new').countDocuments(), { timeout: 20_000 }).toBe(1)
+    await rowsOf(client, 'new').insertOne({ _id: 1 })
+    await expect.poll(() => rowsOf(pair.destinationClient, 'new').countDocuments(), { timeout: 20_000 }).toBe(1)
     await paused.release()
     await resharded
     await admin.command({ reshardCollection: 'app.quiet', key: { z: 1 }, numInitialChunks: 2 })
@@ -123,7 +125,7 @@ describe('changes on a sharded source during a sync', () => {
     await writer.stop()
     await commit(tandem)
     await pair.expectEqual()
-    expect(await rows(pair.destinationClient, 'quiet').countDocuments()).toBe(400)
+    expect(await rowsOf(pair.destinationClient, 'quiet').countDocuments()).toBe(400)
     expect(await convergencesOf(pair.destinationClient)).toBeGreaterThan(0)
   })
 
@@ -135,9 +137,9 @@ describe('changes on a sharded source during a sync', () => {
     await admin.command({ movePrimary: 'app', to: pair.source.shards[1]?.name })
     await expect.poll(async () => (await placement())?.version !== before?.version, { timeout: 20_000 }).toBe(true)
     await things.insertOne({ _id: 'after', k: 1 })
-    for (const name of ['new', 'quiet']) await rows(client, name).insertMany(documents)
+    for (const name of ['new', 'quiet']) await rowsOf(client, name).insertMany(documents)
     await things.createIndex({ z: 1 })
-    await expect.poll(() => rows(pair.destinationClient, 'new').countDocuments(), { timeout: 20_000 }).toBe(400)
+    await expect.poll(() => rowsOf(pair.destinationClient, 'new').countDocuments(), { timeout: 20_000 }).toBe(400)
     expect(await convergencesOf(pair.destinationClient)).toBe(0)
     await using writer = writing('new', 'things')
     await admin.command({ movePrimary: 'app', to: pair.source.shards[0]?.name })
@@ -146,7 +148,7 @@ describe('changes on a sharded source during a sync', () => {
     await writer.stop()
     await commit(tandem)
     await pair.expectEqual()
-    expect(await rows(pair.destinationClient, 'quiet').countDocuments()).toBe(400)
+    expect(await rowsOf(pair.destinationClient, 'quiet').countDocuments()).toBe(400)
   })
 
   test('several instances converge what a change of the primary shard clones, and do not mistake a later collection for a clone', async () => {
@@ -161,9 +163,9 @@ describe('changes on a sharded source during a sync', () => {
       const before = await placement()
       await admin.command({ movePrimary: 'app', to: pair.source.shards[1]?.name })
       await expect.poll(async () => (await placement())?.version !== before?.version, { timeout: 20_000 }).toBe(true)
-      await rows(client, 'new').insertMany(documents)
+      await rowsOf(client, 'new').insertMany(documents)
       await things.insertOne({ _id: 'after', k: 1 })
-      await expect.poll(() => rows(pair.destinationClient, 'new').countDocuments(), { timeout: 20_000 }).toBe(400)
+      await expect.poll(() => rowsOf(pair.destinationClient, 'new').countDocuments(), { timeout: 20_000 }).toBe(400)
       expect(await convergencesOf(pair.destinationClient)).toBe(0)
       await using writer = writing('new', 'things')
       await admin.command({ movePrimary: 'app', to: pair.source.shards[0]?.name })

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
-import { convergencesOf } from '../support/lost-history.ts'
-import { loseShardHistory } from '../support/lost-shard-history.ts'
-import { canCommit, commit, type Row, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
+import { canCommit, commit } from '../support/commits.ts'
+import { convergencesOf, loseShardHistory } from '../support/lost-history.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 
 /** A sync whose position is no longer in the oplog of a shard is resumed: it converges, and both clusters are equal afterwards. */
@@ -28,7 +29,7 @@ async function seed(): Promise<void> {
   for (const [name, key] of Object.entries(keys)) {
     await (await shardedCollection(source, client, name, key, [20])).insertMany(documents)
   }
-  await rows(client, 'plain').insertMany(documents)
+  await rowsOf(client, 'plain').insertMany(documents)
   await client.db('moved').collection<Row>('plain').insertMany(documents)
 }
 
@@ -38,7 +39,7 @@ async function change(): Promise<void> {
   const admin = client.db('admin')
   const app = client.db('app')
   for (const name of ['changed', 'refined', 'rekeyed', 'renamed', 'byId', 'plain']) {
-    const here = rows(client, name)
+    const here = rowsOf(client, name)
     await here.insertMany(Array.from({ length: 50 }, (_, at): Row => ({ _id: 1_000 + at, k: at % 40, z: -at })))
     await here.updateMany({ _id: { $lt: 50 } }, { $inc: { z: 1 } })
     await here.deleteMany({ _id: { $gte: 50, $lt: 100 } })
@@ -50,15 +51,15 @@ async function change(): Promise<void> {
     ])
   }
   await source.moveChunk('app.changed', { k: 30 }, 0)
-  await rows(client, 'refined').createIndex({ k: 1, z: 1 })
+  await rowsOf(client, 'refined').createIndex({ k: 1, z: 1 })
   await admin.command({ refineCollectionShardKey: 'app.refined', key: { k: 1, z: 1 } })
-  await rows(client, 'rekeyed').createIndex({ z: 1 })
+  await rowsOf(client, 'rekeyed').createIndex({ z: 1 })
   await admin.command({ reshardCollection: 'app.rekeyed', key: { z: 1 }, numInitialChunks: 2 })
   await app.collection('dropped').drop()
   await app.collection('recreated').drop()
   await (await shardedCollection(source, client, 'recreated', { z: 1 }, [100])).insertMany(documents.slice(100, 200))
   await app.renameCollection('renamed', 'otherName')
-  await rows(client, 'plain').createIndex({ z: 1 })
+  await rowsOf(client, 'plain').createIndex({ z: 1 })
   await admin.command({ shardCollection: 'app.plain', key: { z: 1 } })
   await (await shardedCollection(source, client, 'created', { k: 'hashed' })).insertMany(documents)
   // The server clones the collection, without events for its documents.
@@ -91,10 +92,10 @@ test('after the oplog of one shard was lost, resume converges whatever has chang
   await change()
   await loseShardHistory(pair.source)
   await resumeLost(tandem)
-  await rows(pair.sourceClient, 'changed').deleteOne({ _id: 1, k: 1 })
-  await rows(pair.sourceClient, 'plain').insertOne({ _id: 'written', k: 1, z: 7 })
+  await rowsOf(pair.sourceClient, 'changed').deleteOne({ _id: 1, k: 1 })
+  await rowsOf(pair.sourceClient, 'plain').insertOne({ _id: 'written', k: 1, z: 7 })
   await commit(tandem)
   await pair.expectEqual()
   expect(await convergencesOf(pair.destinationClient)).toBe(1)
-  expect(await rows(pair.destinationClient, 'changed').countDocuments()).toBe(399)
+  expect(await rowsOf(pair.destinationClient, 'changed').countDocuments()).toBe(399)
 })

@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { canCommit, commit, type Row, rows, ShardedPair } from '../support/sharded-pair.ts'
+import { canCommit, commit } from '../support/commits.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { ShardedPair } from '../support/sharded-pair.ts'
 
 /** From a replica set to a sharded cluster, collections are renamed into a database from another one. */
 
@@ -12,8 +14,8 @@ test('a collection that is renamed from another database is sharded as its new n
   const { sourceClient, destinationClient } = pair
   const other = sourceClient.db('other')
   for (const name of ['listed', 'unlisted', 'replacing']) {
-    await rows(sourceClient, name).createIndex({ k: 1 })
-    await rows(sourceClient, name).insertMany(documents)
+    await rowsOf(sourceClient, name).createIndex({ k: 1 })
+    await rowsOf(sourceClient, name).insertMany(documents)
   }
   await other.collection<Row>('target').createIndex({ k: 1 })
   await other.collection<Row>('target').insertMany(documents.slice(0, 10))

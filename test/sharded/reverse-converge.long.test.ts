@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
 import { expect, test } from 'vitest'
+import { canCommit, commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { failPoint } from '../support/fail-point.ts'
-import { convergencesOf } from '../support/lost-history.ts'
-import { loseShardHistory } from '../support/lost-shard-history.ts'
-import { canCommit, commit, type Row, rows, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
+import { convergencesOf, loseShardHistory } from '../support/lost-history.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 
 /**
  * The new source has documents for which its oplogs have no events, because one of them no longer reaches back to the
@@ -21,25 +22,25 @@ test('facts 2.5: a reversal between sharded clusters for which an oplog was lost
   for (const name of ['changed', 'dropped', 'rekeyed']) {
     await (await shardedCollection(source, sourceClient, name, { k: 1 }, [20])).insertMany(documents)
   }
-  await rows(sourceClient, 'plain').insertMany(documents)
+  await rowsOf(sourceClient, 'plain').insertMany(documents)
   const tandem = await pair.startSync({ reversible: true, enableUserWriteBlocking: 'sourceAndDestination' })
   await commit(tandem)
   await pair.expectEqual()
 
   await admin.command({ balancerStop: 1 })
   for (const name of ['changed', 'plain']) {
-    const there = rows(destinationClient, name)
+    const there = rowsOf(destinationClient, name)
     await there.insertMany(Array.from({ length: 50 }, (_, at): Row => ({ _id: 1_000 + at, k: at % 40, z: -at })))
     await there.deleteMany({ _id: { $gte: 50, $lt: 100 } })
   }
-  await rows(destinationClient, 'dropped').drop()
-  await rows(destinationClient, 'rekeyed').createIndex({ z: 1 })
+  await rowsOf(destinationClient, 'dropped').drop()
+  await rowsOf(destinationClient, 'rekeyed').createIndex({ z: 1 })
   await admin.command({ reshardCollection: 'app.rekeyed', key: { z: 1 }, numInitialChunks: 2 })
   await (await shardedCollection(destination, destinationClient, 'created', { k: 'hashed' })).insertMany(documents)
   await loseShardHistory(destination)
 
   // Users write while the reversal converges.
-  const changed = rows(destinationClient, 'changed')
+  const changed = rowsOf(destinationClient, 'changed')
   const ended = new AbortController()
   const writing = (async () => {
     for (let at = 0; !ended.signal.aborted; at++) {
@@ -63,7 +64,7 @@ test('facts 2.5: a reversal between sharded clusters for which an oplog was lost
 test('a reversal between sharded clusters converges the collections that movePrimary has cloned since the commit', async () => {
   const { destination, sourceClient, destinationClient } = pair
   await (await shardedCollection(pair.source, sourceClient, 'keyed', { k: 1 }, [20])).insertMany(documents)
-  await rows(sourceClient, 'plain').insertMany(documents)
+  await rowsOf(sourceClient, 'plain').insertMany(documents)
   const tandem = await pair.startSync({ reversible: true, enableUserWriteBlocking: 'sourceAndDestination' })
   await commit(tandem)
   const admin = destinationClient.db('admin')
@@ -75,7 +76,7 @@ test('a reversal between sharded clusters converges the collections that movePri
   }
   const other = destination.shards.find(({ name }) => name !== primary)
   await admin.command({ movePrimary: 'app', to: other?.name })
-  await rows(destinationClient, 'plain').updateOne({ _id: 1 }, { $set: { z: -1 } })
+  await rowsOf(destinationClient, 'plain').updateOne({ _id: 1 }, { $set: { z: -1 } })
   expect(await tandem.post('reverse')).toEqual({ status: 200, body: { success: true } })
   await canCommit(tandem)
   expect(await convergencesOf(sourceClient)).toBe(1)
@@ -125,7 +126,7 @@ test('a reversal is refused while a collection is being resharded on either clus
     await Promise.all([resharded, aborted])
     if (!ends) await admin.command({ setUserWriteBlockMode: 1, global: true })
   }
-  await rows(destinationClient, 'right').insertOne({ _id: 'after', k: 1, z: 5 })
+  await rowsOf(destinationClient, 'right').insertOne({ _id: 'after', k: 1, z: 5 })
   expect(await tandem.post('reverse')).toEqual({ status: 200, body: { success: true } })
   // The event of the resharding that has ended on the new source.
   await expect.poll(() => convergencesOf(sourceClient), { timeout: 60_000 }).toBeGreaterThan(0)

@@ -1,5 +1,7 @@
 import { expect, test, vi } from 'vitest'
-import { canCommit, commit, type Row, rows, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
+import { canCommit, commit } from '../support/commits.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
 /** The only instance dies while it prepares the convergence of what reshardCollection and movePrimary rewrote. */
@@ -17,7 +19,7 @@ test.each(['replanCollections', 'replanDefinitions', 'replanEnd'])(
     const things = await shardedCollection(source, client, 'things', { k: 1 }, [20])
     await things.insertMany(documents)
     await things.createIndex({ z: 1 })
-    for (const name of ['one', 'two']) await rows(client, name).insertMany(documents)
+    for (const name of ['one', 'two']) await rowsOf(client, name).insertMany(documents)
     const clusters = { cluster0: pair.sourceUri, cluster1: destination.uri, id: 'a' }
     await using faulty = await startTandem({ ...clusters, faults: { crashAt } })
     await vi.waitFor(() => faulty.progress(), { timeout: 30_000 })
@@ -28,14 +30,14 @@ test.each(['replanCollections', 'replanDefinitions', 'replanEnd'])(
     // The clones that were found are gone, and nobody has requested the convergence of the others.
     await admin.command({ movePrimary: 'app', to: source.shards[0]?.name })
     await admin.command({ reshardCollection: 'app.things', key: { z: 1 }, numInitialChunks: 2 })
-    await rows(client, 'one').deleteMany({ _id: { $lt: 10 } })
+    await rowsOf(client, 'one').deleteMany({ _id: { $lt: 10 } })
 
     await using last = await startTandem(clusters)
-    const one = rows(destinationClient, 'one')
+    const one = rowsOf(destinationClient, 'one')
     await vi.waitFor(async () => expect(await one.countDocuments()).toBe(390), { timeout: 60_000 })
-    await rows(client, 'two').insertOne({ _id: 'after', k: 1 })
+    await rowsOf(client, 'two').insertOne({ _id: 'after', k: 1 })
     await commit(last)
     await pair.expectEqual()
-    expect(await rows(destinationClient, 'two').countDocuments()).toBe(401)
+    expect(await rowsOf(destinationClient, 'two').countDocuments()).toBe(401)
   },
 )

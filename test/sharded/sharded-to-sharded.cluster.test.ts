@@ -1,8 +1,10 @@
 import { expect, test } from 'vitest'
+import { canCommit, commit } from '../support/commits.ts'
 import { compareClusters, type Selects } from '../support/compare.ts'
 import { fingerprints } from '../support/fingerprints.ts'
+import { rowsOf } from '../support/rows.ts'
 import { seedData } from '../support/seed-data.ts'
-import { canCommit, commit, rows, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
+import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 import { createWorkload } from '../support/workload.ts'
 
 /** Syncs from a cluster of two shards to another one. */
@@ -22,7 +24,7 @@ test('copies collections with every kind of shard key, with their keys, to every
   const byId = await shardedCollection(source, client, 'byId', { _id: 1 }, [500])
   const hashed = await shardedCollection(source, client, 'hashed', { _id: 'hashed' })
   const dotted = await shardedCollection(source, client, 'dotted', { 'a.b': 1, c: 'hashed' })
-  const plain = rows(client, 'plain')
+  const plain = rowsOf(client, 'plain')
   for (const collection of [ranged, byId, hashed, dotted, plain]) {
     await collection.insertMany(
       Array.from({ length: 1_000 }, (_, i) => ({ _id: i, k: i % 200, a: i % 3 ? { b: i % 50 } : {}, c: i })),
@@ -62,18 +64,18 @@ test('4.5: between sharded clusters, collections that are left out do not change
     const collection = await shardedCollection(pair.source, sourceClient, name, { k: 1 }, [20])
     await collection.insertMany(numbered(0))
   }
-  await rows(sourceClient, 'plain').insertMany(numbered(0))
+  await rowsOf(sourceClient, 'plain').insertMany(numbered(0))
   // The destination already has the database, and in it a collection with a name that is left out.
   await shardedCollection(pair.destination, destinationClient, 'left', { other: 1 })
-  await rows(destinationClient, 'left').insertOne({ _id: 1, other: 2 })
+  await rowsOf(destinationClient, 'left').insertOne({ _id: 1, other: 2 })
   const before = await fingerprints(pair.destination.uri, () => true)
 
   const includeNamespaces = [{ databaseRegex: { pattern: '^AP', options: 'i' } }]
   const excludeNamespaces = [{ database: 'app', collectionsRegex: { pattern: '^l' } }, { database: 'other' }]
   const tandem = await pair.startSync({ includeNamespaces, excludeNamespaces })
-  for (const name of ['one', 'left', 'plain']) await rows(sourceClient, name).insertMany(numbered(100))
-  await rows(sourceClient, 'one').deleteMany({ k: { $lt: 5 } })
-  await rows(sourceClient, 'left').createIndex({ k: 1, u: 1 })
+  for (const name of ['one', 'left', 'plain']) await rowsOf(sourceClient, name).insertMany(numbered(100))
+  await rowsOf(sourceClient, 'one').deleteMany({ k: { $lt: 5 } })
+  await rowsOf(sourceClient, 'left').createIndex({ k: 1, u: 1 })
   await sourceClient.db('other').collection('things').insertOne({})
   await commit(tandem)
 
@@ -115,7 +117,7 @@ test('a committed sync between sharded clusters is reversed, each balancer retur
   expect(await noBalanceOf(destinationClient)).toBe(true)
 
   await setNoBalance(destinationClient, false)
-  const there = rows(destinationClient, 'things')
+  const there = rowsOf(destinationClient, 'things')
   await there.insertOne({ _id: 'written after', k: 33, u: 1 })
   await there.deleteMany({ _id: { $in: [1, 2, 3] } })
   await destinationClient.db('app').collection('new').insertOne({ x: 1 })

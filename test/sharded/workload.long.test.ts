@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { canCommit, commit, ShardedPair, start } from '../support/sharded-pair.ts'
+import { canCommit, commit } from '../support/commits.ts'
+import { ShardedPair, start } from '../support/sharded-pair.ts'
 import { ShardedWorkload } from '../support/sharded-workload.ts'
 
 const seed = process.env['TANDEM_SEED'] ?? 'one'
@@ -36,6 +37,11 @@ describe('a sync from two shards to three', () => {
     for (const documents of await pair.spread('hashedField')) expect(documents).toBeGreaterThan(0)
     for (const documents of await pair.spread('ranged')) expect(documents).toBeGreaterThan(0)
   })
+})
+
+describe('a sync from two shards to a replica set', () => {
+  const pair = new ShardedPair({}, 'replicaSet')
+  test('ends equal after a random workload with moving documents and chunks, and a kill', () => migrate(pair))
 })
 
 describe.each([

@@ -4,6 +4,7 @@ import { AuditCluster } from '../../src/comparison/audit-cluster.ts'
 import { differenceLine } from '../../src/comparison/difference.ts'
 import type { Namespace } from '../../src/comparison/selection.ts'
 import { type Comparison, compareClusters, type Selects } from './compare.ts'
+import { databaseNames, internalDatabases } from './databases.ts'
 
 const differencesMax = 50
 
@@ -42,9 +43,7 @@ async function selected(uris: string[], selects: Selects): Promise<Namespace[]> 
   const found = new Map<string, Namespace>()
   for (const uri of uris) {
     await using client = await MongoClient.connect(uri)
-    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-    for (const { name: database } of databases) {
-      if (['admin', 'local', 'config', 'tandem_internal'].includes(database)) continue
+    for (const database of await databaseNames(client, internalDatabases)) {
       for (const { name } of await client.db(database).listCollections({}, { nameOnly: true }).toArray()) {
         if (name.startsWith('system.') || !selects(database, name)) continue
         found.set(`${database}.${name}`, { database, collection: name })

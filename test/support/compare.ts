@@ -1,9 +1,9 @@
 import { type Db, type Document, MongoClient } from 'mongodb'
 import { compareDocuments, Differences } from './compare-documents.ts'
 import { elementMap, nestedDocument, show, stringOf } from './compare-raw.ts'
+import { databaseNames, internalDatabases } from './databases.ts'
 
 const differencesMax = 50
-const neverCompared = ['admin', 'local', 'config', 'tandem_internal']
 /** Metadata of MongoDB's own migration tools. */
 const otherTools = /^(__mdb_internal|mongosync_internal_|mongosync_reserved_)/
 
@@ -41,7 +41,7 @@ export async function compareClusters(
   const differences = new Differences(options.maxDifferences ?? differencesMax)
   const total = { collections: 0, documents: 0, bytes: 0 }
   try {
-    const ignored = new Set([...neverCompared, ...(options.ignoreDatabases ?? [])])
+    const ignored = new Set([...internalDatabases, ...(options.ignoreDatabases ?? [])])
     const names = new Set([...(await databaseNames(source)), ...(await databaseNames(destination))])
     for (const name of [...names].filter((name) => !ignored.has(name) && !otherTools.test(name)).sort()) {
       await compareDatabase(source.db(name), destination.db(name), differences, total, options.selects)
@@ -75,13 +75,8 @@ async function compareDistributions(
 async function shardKeys(client: MongoClient): Promise<ShardKeys> {
   if ((await client.db('admin').command({ hello: 1 }))['msg'] !== 'isdbgrid') return {}
   const found = await client.db('config').collection<{ _id: string; key: Document }>('collections').find().toArray()
-  const user = found.filter(({ _id }) => !neverCompared.includes(_id.split('.')[0] ?? ''))
+  const user = found.filter(({ _id }) => !internalDatabases.includes(_id.split('.')[0] ?? ''))
   return Object.fromEntries(user.map(({ _id, key }) => [_id, JSON.stringify(key)]))
-}
-
-async function databaseNames(client: MongoClient): Promise<string[]> {
-  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-  return databases.map(({ name }) => name)
 }
 
 async function compareDatabase(

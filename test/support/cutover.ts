@@ -8,14 +8,7 @@ import { writesBlocked } from './write-block-mode.ts'
 
 /** Helpers of the cutover tests. */
 
-export const accepted = { status: 200, body: { success: true } }
 export const wrongState = { status: 409, body: { error: 'WrongState' } }
-
-export const readyToCommit = (tandem: Tandem, timeoutSeconds = 60): Promise<Progress> =>
-  tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds, what: 'ready to commit' })
-
-export const committed = (tandem: Tandem): Promise<Progress> =>
-  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
 
 export const ended = (tandem: Tandem): Promise<Progress> =>
   tandem.waitFor(({ state }) => state === 'COMMITTED' || state === 'FAILED', { timeoutSeconds: 60, what: 'ended' })

@@ -1,4 +1,5 @@
 import { type MongoClient, MongoServerError } from 'mongodb'
+import { databaseNames, serverDatabases } from './databases.ts'
 
 /** Lifts a write block and drops every database except the server's own and those in `keep`. */
 export async function emptyCluster(client: MongoClient, keep: readonly string[] = []): Promise<void> {
@@ -7,7 +8,6 @@ export async function emptyCluster(client: MongoClient, keep: readonly string[] 
   } catch (error) {
     if (!(error instanceof MongoServerError) || error.codeName !== 'CommandNotFound') throw error // 5.0 does not have this command.
   }
-  const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-  const dropped = databases.filter(({ name }) => !['admin', 'local', 'config', ...keep].includes(name))
-  await Promise.all(dropped.map(({ name }) => client.db(name).dropDatabase()))
+  const dropped = await databaseNames(client, [...serverDatabases, ...keep])
+  await Promise.all(dropped.map((name) => client.db(name).dropDatabase()))
 }

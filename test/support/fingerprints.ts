@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { MongoClient } from 'mongodb'
 import type { Selects } from './compare.ts'
+import { databaseNames, internalDatabases } from './databases.ts'
 
 /**
  * Returns one digest for each collection and view of the user databases that `selects` accepts. It covers the definition with
@@ -10,9 +11,7 @@ export async function fingerprints(uri: string, selects: Selects): Promise<Recor
   const client = new MongoClient(uri)
   const found: Record<string, string> = {}
   try {
-    const { databases } = await client.db('admin').admin().listDatabases({ nameOnly: true })
-    for (const { name: database } of databases) {
-      if (['admin', 'local', 'config', 'tandem_internal'].includes(database)) continue
+    for (const database of await databaseNames(client, internalDatabases)) {
       const db = client.db(database)
       const listed = await db.listCollections().toArray()
       for (const one of listed) {

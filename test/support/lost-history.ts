@@ -1,6 +1,7 @@
-import type { MongoClient, Timestamp } from 'mongodb'
+import { MongoClient, type Timestamp } from 'mongodb'
 import { expect, vi } from 'vitest'
 import type { ReplicaSetOptions } from './replica-set.ts'
+import type { ShardedCluster } from './sharded-cluster.ts'
 import type { Tandem } from './tandem-process.ts'
 
 /** A source that truncates its oplog to the configured size at every checkpoint. It takes a checkpoint each second. */
@@ -11,10 +12,21 @@ export const smallOplog = (oplogSizeMB: number): ReplicaSetOptions => ({
 
 const megabyte = 'x'.repeat(1_000_000)
 
-/** Writes until the source's oplog no longer reaches back to the time of the call. */
-export async function loseHistory(source: MongoClient): Promise<void> {
-  const lost = await edgeOfOplog(source, -1)
-  await writeUntil(source, async () => expect((await edgeOfOplog(source, 1)).greaterThan(lost)).toBe(true))
+/**
+ * Writes until the source's oplog no longer reaches back to the time of the call.
+ * @param server the server that has the oplog, if the source is a router
+ */
+export async function loseHistory(source: MongoClient, server = source): Promise<void> {
+  const lost = await edgeOfOplog(server, -1)
+  await writeUntil(source, async () => expect((await edgeOfOplog(server, 1)).greaterThan(lost)).toBe(true))
+}
+
+/** Writes until the oplog of the source's first shard no longer reaches back to the time of the call. */
+export async function loseShardHistory({ uri, shards: [shard] }: ShardedCluster): Promise<void> {
+  await using client = await MongoClient.connect(uri)
+  await using direct = await MongoClient.connect(shard?.uri ?? '')
+  await client.db('admin').command({ enableSharding: 'filler', primaryShard: shard?.name })
+  await loseHistory(client, direct)
 }
 
 /** Writes until the source's oplog has its configured size. */
@@ -32,7 +44,7 @@ async function writeUntil(source: MongoClient, holds: () => Promise<void>): Prom
       await filler.insertMany(Array.from({ length: 4 }, () => ({ text: megabyte })))
       await holds()
     },
-    { timeout: 60_000, interval: 20 },
+    { timeout: 120_000, interval: 20 },
   )
   await source.db('filler').dropDatabase()
 }

@@ -24,7 +24,7 @@ export async function startMongod({ port, folder, version, args, clock }: Mongod
   const { mongod, env: libraries } = await resolveMongod({ version })
   const env = { ...libraries, ...clock?.env }
   const data = path.join(folder, 'data')
-  const log = path.join(folder, 'mongod.log')
+  const [log = '', output = ''] = logsIn(folder)
   mkdirSync(data, { recursive: true })
   const commandLine = [
     ...[mongod, '--port', String(port), '--bind_ip', '127.0.0.1', '--nounixsocket'],
@@ -33,8 +33,13 @@ export async function startMongod({ port, folder, version, args, clock }: Mongod
     ...['--setParameter', 'enableTestCommands=1'], // Fail points need this parameter.
     ...args,
   ]
-  return await startServer({ name: 'mongod', port, commandLine, env, log, output: path.join(folder, 'mongod.out') })
+  return await startServer({ name: 'mongod', port, commandLine, env, log, output })
 }
+
+const logsIn = (folder: string): string[] => ['mongod.log', 'mongod.out'].map((name) => path.join(folder, name))
+
+/** Returns the last errors in the logs of a mongod. */
+export const lastErrors = (folder: string): string => errorsIn(logsIn(folder))
 
 export interface ServerOptions {
   name: string
@@ -64,7 +69,7 @@ export async function startServer({
     if (!server.isRunning() || Date.now() > deadline) {
       const what = server.isRunning() ? `did not accept connections in ${startTimeoutMs / 1000} s` : 'exited'
       await server.kill()
-      throw new Error(`${name} on port ${port} ${what}:\n${lastErrors(log, output)}`)
+      throw new Error(`${name} on port ${port} ${what}:\n${errorsIn([log, output])}`)
     }
     await delay(10)
   }
@@ -83,7 +88,7 @@ function acceptsConnections(port: number): Promise<boolean> {
 }
 
 /** Returns the last log lines of severity error and fatal, or the end of the log if there are none. */
-function lastErrors(...files: string[]): string {
+function errorsIn(files: string[]): string {
   const lines = files
     .filter((file) => existsSync(file))
     .flatMap((file) => readFileSync(file, 'utf8').split('\n'))

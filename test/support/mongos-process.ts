@@ -149,14 +149,15 @@ async function prepareStandIn({ port, folder, name, keyFile }: MongosOptions): P
 
 /** Returns the cluster's id, which the config server writes shortly after it first becomes primary. */
 async function clusterIdOf(configuration: ReplicaSet): Promise<unknown> {
-  return await withClient(configuration.uri, async (client) => {
-    const versions = client.db('config').collection<Document>('version', { readConcern: { level: 'majority' } })
-    return await until('the cluster id is available', async () => {
+  // Each attempt has a client of its own, because a client whose first connection fails stays closed.
+  return await until('the cluster id is available', () =>
+    withClient(configuration.uri, async (client) => {
+      const versions = client.db('config').collection<Document>('version', { readConcern: { level: 'majority' } })
       const version = await versions.findOne()
       if (!version) throw new Error('config.version is empty')
       return version['clusterId'] as unknown
-    })
-  })
+    }),
+  )
 }
 
 function systemUri(host: string, keyFile: string | null): string {

@@ -3,6 +3,7 @@ import { idElementOf } from '../../src/documents/identity.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
 import type { Pair } from '../faults/clusters.ts'
 import type { InstanceFault } from '../faults/several-instances.ts'
+import { databaseNames, internalDatabases } from './databases.ts'
 import { Random } from './random.ts'
 
 /** Maximum bytes of documents per insert command. */
@@ -26,9 +27,7 @@ export async function seedOlderCopy({ source, destination }: Pair, seed: number)
   const random = new Random(`older copy ${seed}`)
   await using from = await MongoClient.connect(source.uri)
   await using to = await MongoClient.connect(destination.uri)
-  const { databases } = await from.db('admin').admin().listDatabases({ nameOnly: true })
-  for (const { name: database } of databases) {
-    if (['admin', 'local', 'config'].includes(database)) continue
+  for (const database of await databaseNames(from, internalDatabases)) {
     const listed = await from.db(database).listCollections().toArray()
     for (const { name, type, options } of listed as { name: string; type?: string; options?: Document }[]) {
       if (type !== 'collection' || name.startsWith('system.') || random.chance(0.1)) continue

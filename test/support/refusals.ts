@@ -1,5 +1,6 @@
 import type { MongoClient } from 'mongodb'
 import { expect } from 'vitest'
+import { databaseNames } from './databases.ts'
 import type { CommandAnswer, Tandem } from './tandem-process.ts'
 
 /** Helpers to check a refused start. */
@@ -7,10 +8,8 @@ import type { CommandAnswer, Tandem } from './tandem-process.ts'
 /** Returns all state of a cluster that a start may change, and no state that the server changes itself. */
 export async function footprint(client: MongoClient): Promise<unknown> {
   const admin = client.db('admin')
-  const { databases } = await admin.admin().listDatabases({ nameOnly: true })
   const collections: string[] = []
-  for (const { name } of databases) {
-    if (['local', 'config'].includes(name)) continue
+  for (const name of await databaseNames(client, ['local', 'config'])) {
     for (const collection of await client.db(name).listCollections({}, { nameOnly: true }).toArray()) {
       collections.push(`${name}.${collection.name}`)
     }

@@ -1,10 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { type Document, MongoClient } from 'mongodb'
 import type { GuardedProcess } from './guarded-process.ts'
+import { lastErrors } from './mongod-process.ts'
 
 /** Long enough for an initial sync of secondaries, or for an election after a kill, on a machine with two busy cores. */
 const primaryTimeoutMs = 180_000
 const pollMs = 20
+/** A member that is suspended or waits for a core must not keep the replies of the others from being judged. */
+const replyPatienceMs = 1_000
 /** Milliseconds after which a set without a primary starts an election. */
 const electionTimeoutMs = 5_000
 
@@ -101,10 +104,11 @@ export async function stepUp(client: MongoClient): Promise<void> {
 
 /** Waits for a primary and returns it. */
 export async function findPrimary(members: Member[]): Promise<Member> {
-  const isPrimary = await waitForMembers(members, 'a primary', (hellos) =>
-    hellos.some((hello) => hello?.['isWritablePrimary']),
-  )
-  return members[isPrimary.findIndex((hello) => hello?.['isWritablePrimary'])] as Member
+  const hellos = await waitForMembers(members, 'a primary', {
+    condition: (replies) => replies.some((hello) => hello?.['isWritablePrimary']),
+    isHopeless: () => members.every(({ server }) => !server.isRunning()),
+  })
+  return members[hellos.findIndex((hello) => hello?.['isWritablePrimary'])] as Member
 }
 
 /**
@@ -112,13 +116,12 @@ export async function findPrimary(members: Member[]): Promise<Member> {
  * elections work immediately.
  */
 export async function waitUntilReady(members: Member[], credentials: string): Promise<void> {
-  await waitForMembers(
-    members,
-    'a primary and its secondaries',
-    (hellos) =>
-      hellos.some((hello) => hello?.['isWritablePrimary']) &&
-      hellos.every((hello) => hello?.['isWritablePrimary'] || hello?.['secondary']),
-  )
+  await waitForMembers(members, 'a primary and its secondaries', {
+    condition: (replies) =>
+      replies.some((hello) => hello?.['isWritablePrimary']) &&
+      replies.every((hello) => hello?.['isWritablePrimary'] || hello?.['secondary']),
+    isHopeless: () => members.some(({ server }) => !server.isRunning()),
+  })
   if (members.length === 1) return
   const primary = await findPrimary(members)
   await withMember(primary.port, (client) => replicate(client, members.length), credentials)
@@ -135,39 +138,63 @@ async function replicate(client: MongoClient, w: number | 'majority'): Promise<v
 
 /**
  * Polls every member's `hello`, which needs no authentication, until the condition holds. The reply is null for a member
- * that does not answer.
+ * that does not answer. Throws when the members that still run cannot meet the condition.
  */
 async function waitForMembers(
   members: Member[],
   what: string,
-  condition: (hellos: (Document | null)[]) => boolean,
+  rules: { condition(hellos: (Document | null)[]): boolean; isHopeless(): boolean },
 ): Promise<(Document | null)[]> {
-  const clients = members.map(({ port }) => new MongoClient(directUri(port), { serverSelectionTimeoutMS: 1000 }))
+  const polled = members.map(pollHello)
   const deadline = Date.now() + primaryTimeoutMs
   try {
     for (;;) {
-      const hellos = await Promise.all(
-        clients.map((client) =>
-          client
-            .db('admin')
-            .command({ hello: 1 })
-            .catch(() => null),
-        ),
-      )
-      if (condition(hellos)) return hellos
-      if (members.every(({ server }) => !server.isRunning())) {
-        throw new Error(`every member exited before the set had ${what}`)
-      }
-      if (Date.now() > deadline) {
-        throw new Error(
-          `waited ${primaryTimeoutMs / 1000} s for ${what}; the last \`hello\` replies are ${JSON.stringify(hellos)}`,
-        )
+      const hellos = await Promise.all(polled.map(({ next }) => next()))
+      if (rules.condition(hellos)) return hellos
+      const isLate = Date.now() > deadline
+      if (isLate || rules.isHopeless()) {
+        const found = await Promise.all(members.map((member, index) => describe(member, hellos[index])))
+        const waited = isLate ? `waited ${primaryTimeoutMs / 1000} s for ${what}` : `the set cannot have ${what}`
+        throw new Error([waited, ...found].join('\n'))
       }
       await delay(pollMs)
     }
   } finally {
-    await Promise.all(clients.map((client) => client.close()))
+    await Promise.all(polled.map(({ close }) => close()))
   }
+}
+
+/**
+ * Requests `hello` from a member again and again. A request that is not answered in time stays under way, and `next` returns
+ * its reply later. It must not fail for being slow: if the first connection of a client fails, the driver (7.8, `autoConnect`
+ * in execute_operation.js) refuses all later commands of that client.
+ */
+function pollHello({ port, server }: Member): { next(): Promise<Document | null>; close(): Promise<void> } {
+  const client = new MongoClient(directUri(port), { serverSelectionTimeoutMS: primaryTimeoutMs })
+  let request: Promise<Document | null> | null = null
+  const ask = async (): Promise<Document | null> => {
+    const reply = await client
+      .db('admin')
+      .command({ hello: 1 })
+      .catch(() => null)
+    request = null
+    return reply
+  }
+  return {
+    next: async () => {
+      if (!server.isRunning()) return null
+      request ??= ask()
+      return await Promise.race([request, delay(replyPatienceMs, null, { ref: false })])
+    },
+    close: () => client.close(),
+  }
+}
+
+/** Says what became of a member: its last reply, and what its log shows if there is none. */
+async function describe({ port, folder, server }: Member, hello: Document | null | undefined): Promise<string> {
+  const state = server.isRunning() ? `runs as ${server.pid}` : `exited with ${await server.ended}`
+  const shown = hello ? JSON.stringify(hello) : `no reply to \`hello\`:\n${lastErrors(folder)}`
+  return `member on port ${port} ${state}: ${shown}`
 }
 
 export async function withMember<T>(

@@ -1,39 +1,39 @@
-import { type Document, MongoClient } from 'mongodb'
-import { afterAll, beforeAll, beforeEach, expect, vi } from 'vitest'
+import type { MongoClient } from 'mongodb'
+import { expect, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { accepted, canCommit, commit } from './commits.ts'
 import { compareClusters } from './compare.ts'
-import { borrowReplicaSet } from './kept-sets.ts'
-import { emptyBoth } from './paired-sets.ts'
+import { type PairedSets, pairedSets } from './paired-sets.ts'
 import type { ReplicaSet, ReplicaSetOptions } from './replica-set.ts'
+import { type Row, rowsOf } from './rows.ts'
 import { type Faults, startSync, startTandem, type Tandem } from './tandem-process.ts'
 
-export interface Row extends Document {
-  _id: number | string
-}
-
 export const patience = { timeout: 30_000, interval: 20 }
-export const accepted = { status: 200, body: { success: true } }
 export const reversible = { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' }
 
 /** Two clusters for the tests of a file, which are emptied before each test. `left` is cluster0, `right` is cluster1. */
 export class ReversiblePair {
-  left!: ReplicaSet
-  right!: ReplicaSet
-  leftClient!: MongoClient
-  rightClient!: MongoClient
+  readonly #sets: PairedSets
 
   /** Registers hooks, so it must run where vitest allows that. */
   constructor(options: ReplicaSetOptions) {
-    beforeAll(async () => {
-      ;[this.left, this.right] = await Promise.all([borrowReplicaSet(options), borrowReplicaSet(options)])
-      this.leftClient = new MongoClient(this.left.uri)
-      this.rightClient = new MongoClient(this.right.uri)
-    })
-    afterAll(async () => {
-      await Promise.all([this.leftClient?.close(), this.rightClient?.close()])
-      await Promise.all([this.left?.stop(), this.right?.stop()])
-    })
-    beforeEach(() => emptyBoth({ sourceClient: this.leftClient, destinationClient: this.rightClient }))
+    this.#sets = pairedSets({ source: options, destination: options })
+  }
+
+  get left(): ReplicaSet {
+    return this.#sets.source
+  }
+
+  get right(): ReplicaSet {
+    return this.#sets.destination
+  }
+
+  get leftClient(): MongoClient {
+    return this.#sets.sourceClient
+  }
+
+  get rightClient(): MongoClient {
+    return this.#sets.destinationClient
   }
 
   startTandem(faults: Faults = {}): Promise<Tandem> {
@@ -63,7 +63,7 @@ export class ReversiblePair {
   }
 }
 
-export const things = (client: MongoClient) => client.db('app').collection<Row>('things')
+export const things = (client: MongoClient) => rowsOf(client, 'things')
 
 export async function setBlocking(client: MongoClient, global: boolean): Promise<void> {
   await client.db('admin').command({ setUserWriteBlockMode: 1, global })
@@ -71,18 +71,6 @@ export async function setBlocking(client: MongoClient, global: boolean): Promise
 
 /** Resolves when a new process is connected and has loaded the stored sync. */
 export const connected = (tandem: Tandem): Promise<Progress> => vi.waitFor(() => tandem.progress(), patience)
-
-export const canCommit = (tandem: Tandem): Promise<Progress> =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 60, what: 'ready to commit' })
-
-export const committed = (tandem: Tandem): Promise<Progress> =>
-  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'COMMITTED' })
-
-export async function commit(tandem: Tandem): Promise<Progress> {
-  await canCommit(tandem)
-  expect(await tandem.post('commit')).toEqual(accepted)
-  return await committed(tandem)
-}
 
 /** Reverses the sync and resolves when the reversed sync can be committed. */
 export async function reverse(tandem: Tandem): Promise<Progress> {

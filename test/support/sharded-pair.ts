@@ -1,26 +1,26 @@
-import { type Document, MinKey, MongoClient } from 'mongodb'
+import { MinKey, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
+import { failed } from './commits.ts'
 import { compareBoth } from './compare-both.ts'
 import { emptyCluster } from './empty-cluster.ts'
 import { borrowReplicaSet } from './kept-sets.ts'
 import type { ReplicaSet } from './replica-set.ts'
+import { rowsOf } from './rows.ts'
 import { type ShardedCluster, type ShardedClusterOptions, startShardedCluster } from './sharded-cluster.ts'
 import { type CommandAnswer, startTandem, type Tandem } from './tandem-process.ts'
 
-export interface Row extends Document {
-  _id: number | string
-}
-
 /**
- * The clusters of a test file; the destination is sharded. They are emptied, and their write blocks lifted, before each
- * test.
+ * The clusters of a test file; at least one of them is sharded. They are emptied, and their write blocks lifted, before
+ * each test.
  */
 export class ShardedPair {
   /** The sharded source. It is unset if the source is a replica set, which is then `sourceSet`. */
   source!: ShardedCluster
+  /** The sharded destination. It is unset if the destination is a replica set, which is then `destinationSet`. */
   destination!: ShardedCluster
   sourceSet!: ReplicaSet
+  destinationSet!: ReplicaSet
   sourceClient!: MongoClient
   destinationClient!: MongoClient
   readonly #tandems: Tandem[] = []
@@ -28,24 +28,26 @@ export class ShardedPair {
   /** Registers hooks, so it must run where vitest allows that. */
   constructor(
     source: ShardedClusterOptions | 'replicaSet' | 'replicaSet 5.0',
-    destination: ShardedClusterOptions = {},
+    destination: ShardedClusterOptions | 'replicaSet' = {},
   ) {
     beforeAll(async () => {
       const [from, to] = await Promise.all([
         typeof source === 'string'
           ? borrowReplicaSet(source === 'replicaSet' ? {} : { version: '5.0' })
           : startShardedCluster(source),
-        startShardedCluster(destination),
+        destination === 'replicaSet' ? borrowReplicaSet() : startShardedCluster(destination),
       ])
       if ('shards' in from) this.source = from
       else this.sourceSet = from
-      this.destination = to
+      if ('shards' in to) this.destination = to
+      else this.destinationSet = to
       this.sourceClient = new MongoClient(from.uri, { retryWrites: typeof source !== 'string' })
       this.destinationClient = new MongoClient(to.uri)
     })
     afterAll(async () => {
       await Promise.all([this.sourceClient?.close(), this.destinationClient?.close()])
-      await Promise.all([this.source?.stop(), this.sourceSet?.stop(), this.destination?.stop()])
+      await Promise.all([this.source?.stop(), this.sourceSet?.stop()])
+      await Promise.all([this.destination?.stop(), this.destinationSet?.stop()])
     })
     beforeEach(async () => {
       await Promise.all(this.#tandems.splice(0).map((tandem) => tandem.stop()))
@@ -57,8 +59,12 @@ export class ShardedPair {
     return (this.source ?? this.sourceSet).uri
   }
 
+  get destinationUri(): string {
+    return (this.destination ?? this.destinationSet).uri
+  }
+
   async startTandem(options: { env?: Record<string, string> } = {}): Promise<Tandem> {
-    const tandem = await startTandem({ cluster0: this.sourceUri, cluster1: this.destination.uri, ...options })
+    const tandem = await startTandem({ cluster0: this.sourceUri, cluster1: this.destinationUri, ...options })
     this.#tandems.push(tandem)
     await expect.poll(() => tandem.progress().catch(() => null), { timeout: 30_000 }).not.toBeNull()
     return tandem
@@ -71,11 +77,12 @@ export class ShardedPair {
     return tandem
   }
 
-  /** @param shardKeys the requested shard keys by namespace if the source is a replica set */
+  /** @param shardKeys the expected shard keys by namespace, if they are not those of the source */
   async expectEqual(shardKeys?: Record<string, string>): Promise<void> {
-    const { differences } = await compareBoth(this.sourceUri, this.destination.uri, shardKeys ? { shardKeys } : {})
+    const expected = shardKeys ?? (this.destination ? undefined : {})
+    const { differences } = await compareBoth(this.sourceUri, this.destinationUri, expected && { shardKeys: expected })
     expect(differences).toEqual([])
-    await this.expectOwned()
+    if (this.destination) await this.expectOwned()
   }
 
   /**
@@ -118,19 +125,9 @@ export function start(tandem: Tandem, options: Record<string, unknown> = {}): Pr
   return tandem.post('start', { source: 'cluster0', destination: 'cluster1', ...options })
 }
 
-export const canCommit = (tandem: Tandem): Promise<Progress> =>
-  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 120, what: 'ready to commit' })
-
-export async function commit(tandem: Tandem): Promise<void> {
-  await canCommit(tandem)
-  expect(await tandem.post('commit')).toEqual({ status: 200, body: { success: true } })
-  await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 120, what: 'COMMITTED' })
-}
-
 /** Waits until a running sync fails, and returns its failure. */
 export async function failure(tandem: Tandem): Promise<NonNullable<Progress['failure']>> {
-  const progress = await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 120, what: 'FAILED' })
-  return progress.failure as NonNullable<Progress['failure']>
+  return (await failed(tandem)).failure as NonNullable<Progress['failure']>
 }
 
 /**
@@ -143,7 +140,7 @@ export async function shardedCollection(
   name: string,
   key: Record<string, 1 | 'hashed'>,
   splitPoints: unknown[] = [],
-): Promise<ReturnType<typeof rows>> {
+): Promise<ReturnType<typeof rowsOf>> {
   await client.db('admin').command({ shardCollection: `app.${name}`, key })
   const [first] = Object.keys(key) as [string]
   for (const [at, splitPoint] of splitPoints.entries()) {
@@ -156,7 +153,5 @@ export async function shardedCollection(
     await cluster.split(`app.${name}`, middle)
     await cluster.moveChunk(`app.${name}`, middle, (at + 1) % cluster.shards.length)
   }
-  return rows(client, name)
+  return rowsOf(client, name)
 }
-
-export const rows = (client: MongoClient, name: string) => client.db('app').collection<Row>(name)

@@ -7,6 +7,7 @@ import path from 'node:path'
 import { createInterface } from 'node:readline'
 import { MongoClient } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
+import { failPoint } from './fail-point.ts'
 import { claimPorts } from './free-ports.ts'
 import { guardPath } from './guarded-process.ts'
 import { repositoryRoot, resolveMongod } from './mongo-binaries.ts'
@@ -89,6 +90,22 @@ describe('replica set', () => {
 
   it('reports why a server does not start', async () => {
     await expect(startReplicaSet({ extraArgs: ['--setParameter', 'nonsense=1'] })).rejects.toThrow(/nonsense/)
+  })
+
+  it('finds a primary that answers slowly', async () => {
+    await using set = await startReplicaSet()
+    await using client = await MongoClient.connect(set.uri)
+    const data = { failCommands: ['hello', 'isMaster', 'ismaster'], blockConnection: true, blockTimeMS: 1_500 }
+    await using _slow = await failPoint(client, 'failCommand', data)
+    expect(isAlive(await set.primaryPid())).toBe(true)
+  })
+
+  it('reports a member that has ended instead of waiting for it', async () => {
+    await using set = await startReplicaSet()
+    process.kill(await set.primaryPid(), 'SIGKILL')
+    await expect(set.primaryPid()).rejects.toThrow(
+      /cannot have a primary\nmember on port \d+ exited with null: no reply to `hello`:\n.+/,
+    )
   })
 
   it('leaves no processes and no data when the process that started it is killed', async () => {

@@ -1,0 +1,26 @@
+import { expect } from 'vitest'
+import type { Progress } from '../../src/domain/progress.ts'
+import type { Tandem } from './tandem-process.ts'
+
+/** A commit with its waits, which most tests with a tandem process need. */
+
+/** Long enough on a machine that does much else. */
+const timeoutSeconds = 120
+
+export const accepted = { status: 200, body: { success: true } }
+
+export const canCommit = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds, what: 'ready to commit' })
+
+export const committed = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds, what: 'COMMITTED' })
+
+export const failed = (tandem: Tandem): Promise<Progress> =>
+  tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds, what: 'FAILED' })
+
+/** Commits the sync as soon as it can be committed, and resolves when it is COMMITTED. */
+export async function commit(tandem: Tandem): Promise<Progress> {
+  await canCommit(tandem)
+  expect(await tandem.post('commit')).toEqual(accepted)
+  return await committed(tandem)
+}
