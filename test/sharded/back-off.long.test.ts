@@ -1,7 +1,8 @@
 import { MongoClient } from 'mongodb'
 import { expect, it } from 'vitest'
+import { commit } from '../support/commits.ts'
 import { dirtyCache, withoutCheckpoints } from '../support/dirty-cache.ts'
-import { commit, ShardedPair, start } from '../support/sharded-pair.ts'
+import { ShardedPair, start } from '../support/sharded-pair.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 
 /** The copy to a sharded destination backs off when one of its shards is overloaded. */

@@ -2,9 +2,9 @@ import type { Timestamp } from 'mongodb'
 import { MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import type { Finding } from '../../src/domain/finding.ts'
-import { canCommit, failure } from '../support/commits.ts'
+import { canCommit } from '../support/commits.ts'
 import { metricsOf } from '../support/metrics-of.ts'
-import { ShardedPair, start } from '../support/sharded-pair.ts'
+import { failure, ShardedPair, start } from '../support/sharded-pair.ts'
 
 /** The oplog window of a sharded source is the shortest window of its shards, also while PAUSED and FAILED. */
 
