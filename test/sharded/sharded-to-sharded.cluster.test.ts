@@ -88,19 +88,35 @@ test('4.5: between sharded clusters, collections that are left out do not change
   expect(await fingerprints(pair.destination.uri, (...of) => !selects(...of))).toEqual(before)
 })
 
-test('a committed sync between sharded clusters is reversed, and each balancer returns to its former mode', async () => {
+/** What `sh.disableBalancing` and `sh.enableBalancing` do. */
+async function setNoBalance(client: typeof pair.sourceClient, noBalance: boolean): Promise<void> {
+  await client
+    .db('config')
+    .collection<{ _id: string }>('collections')
+    .updateOne({ _id: 'app.things' }, { $set: { noBalance } }, { writeConcern: { w: 'majority' } })
+}
+
+async function noBalanceOf(client: typeof pair.sourceClient): Promise<boolean> {
+  const found = await client.db('config').collection<{ _id: string }>('collections').findOne({ _id: 'app.things' })
+  return (found as { noBalance?: boolean } | null)?.noBalance ?? false
+}
+
+test('a committed sync between sharded clusters is reversed, each balancer returns to its former mode, and noBalance is copied', async () => {
   const { source, sourceClient, destinationClient } = pair
   for (const client of [sourceClient, destinationClient]) await client.db('admin').command({ balancerStart: 1 })
   const things = await shardedCollection(source, sourceClient, 'things', { k: 1 }, [20])
   await things.createIndex({ k: 1, u: 1 }, { unique: true })
   await things.insertMany(Array.from({ length: 200 }, (_, i) => ({ _id: i, k: i % 40, u: i })))
+  await setNoBalance(sourceClient, true)
   const tandem = await pair.startSync({ reversible: true, enableUserWriteBlocking: 'sourceAndDestination' })
   await canCommit(tandem)
   expect(await balancerOf(destinationClient)).toBe('off')
   await commit(tandem)
   await pair.expectEqual()
   expect(await balancerOf(destinationClient)).toBe('full')
+  expect(await noBalanceOf(destinationClient)).toBe(true)
 
+  await setNoBalance(destinationClient, false)
   const there = rowsOf(destinationClient, 'things')
   await there.insertOne({ _id: 'written after', k: 33, u: 1 })
   await there.deleteMany({ _id: { $in: [1, 2, 3] } })
@@ -111,4 +127,5 @@ test('a committed sync between sharded clusters is reversed, and each balancer r
   await commit(tandem)
   await pair.expectEqual()
   expect(await balancerOf(sourceClient)).toBe('full')
+  expect(await noBalanceOf(sourceClient)).toBe(false)
 })
