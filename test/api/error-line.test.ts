@@ -2,11 +2,14 @@ import { expect, test } from 'vitest'
 import { errorLine } from '../../src/cli/error-line.ts'
 import { errorText } from '../../src/dashboard/error-text.js'
 
-/** The command line and the dashboard show the details of an error that its description does not contain. */
+/**
+ * The command line and the dashboard show the details of an error that its description does not contain. The command
+ * line also names the page, to which the dashboard links.
+ */
 
 const docs = 'docs/troubleshooting.md#x'
 
-test.each<[string, Record<string, string>, string]>([
+test.each<[what: string, error: Record<string, string>, onPage: string, inTerminal: string]>([
   [
     'each detail',
     {
@@ -17,6 +20,7 @@ test.each<[string, Record<string, string>, string]>([
       lost: 'nothing',
       docs,
     },
+    'x (cluster1; Unauthorized; find: no; nothing is lost)',
     `x (cluster1; Unauthorized; find: no; nothing is lost; see ${docs})`,
   ],
   [
@@ -28,10 +32,11 @@ test.each<[string, Record<string, string>, string]>([
       lost: 'nothing',
       docs,
     },
+    'cluster1 does not answer (gone). Nothing is lost.',
     `cluster1 does not answer (gone). Nothing is lost. (see ${docs})`,
   ],
-  ['the description alone if there are no details', { errorDescription: 'not now' }, 'not now'],
-])('shows %s', (_what, error, expected) => {
-  expect(errorLine({ error: 'Name', ...error })).toBe(`Name: ${expected}`)
-  expect(errorText(error)).toBe(expected)
+  ['the description alone if there are no details', { errorDescription: 'not now' }, 'not now', 'not now'],
+])('shows %s', (_what, error, onPage, inTerminal) => {
+  expect(errorText(error)).toBe(onPage)
+  expect(errorLine({ error: 'Name', ...error })).toBe(`Name: ${inTerminal}`)
 })

@@ -236,7 +236,7 @@ it('links a failure and a warning to their entries in the documentation, which t
   expect(await violations(tables)).toEqual([])
   expect(await tables.evaluate('document.documentElement.scrollWidth')).toBe(narrow.width)
   await keepScreenshot(tables, 'docs-tables-360', false)
-  await tables.getByRole('link', { name: 'Dashboard' }).click()
+  await tables.getByRole('link', { name: 'Dashboard', exact: true }).click()
   await shows(tables, '#state', 'RUNNING')
   expect(complaints).toEqual([])
 })
