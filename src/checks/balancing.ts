@@ -1,5 +1,5 @@
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
-import { fieldNamed, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
+import { fieldNamed, isTruthy, type RawFields, readFields, stringOf, type TypedValue } from '../domain/raw-bson.ts'
 import { readConfig } from '../mongo/config-database.ts'
 import { type Check, ifAllowed } from './check.ts'
 
@@ -8,10 +8,10 @@ import { type Check, ifAllowed } from './check.ts'
  * `setAllowMigrations`, and the others by `configureCollectionBalancing`
  * (https://www.mongodb.com/docs/manual/reference/command/configureCollectionBalancing/).
  */
-const settings = {
-  permitMigrations: { permitMigrations: false },
-  maxChunkSizeBytes: { maxChunkSizeBytes: { $exists: true } },
-  enableAutoMerge: { enableAutoMerge: false },
+const settings: Record<string, (value: TypedValue | undefined) => boolean> = {
+  permitMigrations: isOff,
+  maxChunkSizeBytes: (value) => value !== undefined,
+  enableAutoMerge: isOff,
 }
 /** A message names no more collections than this. */
 const namedMax = 5
@@ -19,14 +19,18 @@ const namedMax = 5
 /** Finds collections of a sharded source whose settings of the balancer are not copied. */
 export const checkBalancing: Check = async ({ source, destination, selection }) => {
   if (!source.sharded || !destination.sharded) return []
-  const found = (await ifAllowed(readConfig(source, 'collections', { $or: Object.values(settings) }))) ?? []
+  const found =
+    (await ifAllowed(
+      readConfig(source, 'collections', { $or: Object.keys(settings).map((name) => ({ [name]: { $exists: true } })) }),
+    )) ?? []
   const named: string[] = []
   for (const bytes of found) {
     const fields = readFields(bytes)
     const name = stringOf(fieldNamed(fields, '_id')) ?? ''
     const { database, collection } = splitNamespace(name)
     if (!isUserDatabase(database) || !(await selection.selects(database, collection))) continue
-    named.push(`${name} (${settingsOf(fields)})`)
+    const set = settingsOf(fields)
+    if (set !== '') named.push(`${name} (${set})`)
   }
   if (named.length === 0) return []
   const more = named.length > namedMax ? ` and ${named.length - namedMax} more` : ''
@@ -42,7 +46,12 @@ export const checkBalancing: Check = async ({ source, destination, selection }) 
 }
 
 function settingsOf(fields: RawFields): string {
-  return Object.keys(settings)
-    .filter((name) => fieldNamed(fields, name) !== undefined)
+  return Object.entries(settings)
+    .filter(([name, isSet]) => isSet(fieldNamed(fields, name)))
+    .map(([name]) => name)
     .join(', ')
+}
+
+function isOff(value: TypedValue | undefined): boolean {
+  return value !== undefined && !isTruthy(value)
 }

@@ -94,9 +94,7 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   await retry('copying zones', parts.context, () => copyZones(source, destination, entries, logRefused))
   const notBalanced = (name: string, error: string): void =>
     parts.context.journal?.('balancing not copied', { namespace: name, error })
-  await retry('copying which collections are balanced', parts.context, () =>
-    copyBalancing(source, destination, entries, notBalanced),
-  )
+  await copyBalancing(source, destination, entries, notBalanced)
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */

@@ -11,7 +11,7 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { bsonType, findSpan, typedValue } from '../domain/raw-bson.ts'
-import { isKeyed } from '../domain/shard-key.ts'
+import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
@@ -120,7 +120,7 @@ async function copyFrom(
     }
     await reading
     // A range without bounds already includes MaxKey.
-    if (!natural && bounds.from && !bounds.to) await copyMaxKey(parts, entry, segment, collection)
+    if (!natural && bounds.from && !bounds.to) await copyMaxKey(parts, entry, segment, collection, adjacentIds)
   } finally {
     await cursor.close()
   }
@@ -133,8 +133,10 @@ async function copyMaxKey(
   entry: CatalogEntry,
   segment: Segment,
   collection: SourceCollection,
+  adjacentIds: AdjacentIds | null,
 ): Promise<void> {
   for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
+    await adjacentIds?.check(documents)
     if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, withoutRepeated(segment, documents), true)
   }
 }
@@ -180,7 +182,16 @@ async function writeBatch(
   const isUnsure = (error: StatementError): boolean => error.code === code.duplicateKey && error.ofOtherIndex === null
   const unsure = isKeyed(entry) ? [] : failed.filter(isUnsure).map(idElementAt)
   const existing = await existingIds(parts.destination, targetOf(entry), unsure)
+  // With one `_id` on two shards of the source, the existing document may be another one, whose event came before this
+  // copy. If the destination is sharded by another key, the identities of all events are recorded. Capped collections
+  // are not sharded.
+  const mayBeAnother =
+    mayRepeatIds(parts.source, parts.destination, entry) && !isKeyed(entry) && !isCapped(entry.wanted.options)
   for (const error of failed) {
+    if (mayBeAnother) {
+      refused.push(idElementAt(error))
+      continue
+    }
     // The existing document with the same _id is as new or newer: it was copied before, or an event wrote it.
     if (error.code === code.duplicateKey && error.ofOtherIndex === false) continue
     if (error.code === code.duplicateKey && existing.has(identityKey(idElementAt(error)))) continue

@@ -6,15 +6,15 @@ import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, readFields, stringOf } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'
-import { codeOf, isTransient } from '../mongo/errors.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
 /**
  * Gives sharded collections the source's `noBalance`, with which `sh.disableBalancing` makes the balancer leave a
  * collection alone. No command of 6.0 sets it: the shell, too, writes it into `config.collections`
  * (https://www.mongodb.com/docs/manual/tutorial/manage-sharded-cluster-balancer/#disable-balancing-on-a-collection).
- * Repeatable.
- * @param refused called for each collection whose setting the destination refuses
+ * Repeatable. Writers may have been stopped, and the setting can also be made after the commit, so this is one attempt
+ * of limited time: what fails is reported and does not fail or delay the commit.
+ * @param refused called for each collection whose setting was not stored, or once for all if they could not be read
  */
 export async function copyBalancing(
   source: Cluster,
@@ -24,17 +24,29 @@ export async function copyBalancing(
 ): Promise<void> {
   const sharded = entries.filter(({ shardKey }) => shardKey)
   if (!source.sharded || !destination.sharded || sharded.length === 0) return
-  const [wanted, existing] = await both(readUnbalanced(source), readUnbalanced(destination))
-  for (const entry of sharded) {
-    const noBalance = wanted.has(namespace(entry.database, entry.sourceName))
-    const name = namespace(entry.database, entry.name)
-    if (existing.has(name) === noBalance) continue
+  let read: [Set<string>, Set<string>]
+  try {
+    read = await both(readUnbalanced(source), readUnbalanced(destination))
+  } catch (error) {
+    return refused('all collections', errorText(error))
+  }
+  const [wanted, existing] = read
+  const differing = sharded.flatMap(({ database, name, sourceName, destinationUUID }) => {
+    const noBalance = wanted.has(namespace(database, sourceName))
+    const _id = namespace(database, name)
     // A delayed update does not reach a collection that was created again under this name.
-    const q = { _id: name, uuid: toUuid(entry.destinationUUID ?? '') }
-    const error = await refusalOf(destination, { update: 'collections', updates: [{ q, u: { $set: { noBalance } } }] })
-    if (error !== null) refused(name, error)
+    const q = { _id, uuid: toUuid(destinationUUID ?? '') }
+    return existing.has(_id) === noBalance ? [] : [{ q, u: { $set: { noBalance } } }]
+  })
+  for (let from = 0; from < differing.length; from += updatesMax) {
+    const updates = differing.slice(from, from + updatesMax)
+    for (const [at, error] of await errorsOf(destination, updates)) refused(updates[at]?.q._id ?? '', error)
   }
 }
+
+/** The server accepts 100,000 statements in one command. */
+const updatesMax = 1_000
+const timeoutMS = 10_000
 
 /** The names of the collections that the balancer leaves alone. */
 async function readUnbalanced(cluster: Cluster): Promise<Set<string>> {
@@ -42,13 +54,18 @@ async function readUnbalanced(cluster: Cluster): Promise<Set<string>> {
   return new Set(found.map((bytes) => stringOf(fieldNamed(readFields(bytes), '_id')) ?? ''))
 }
 
-/** Why the server does not perform the update; null if it does. Rejects with transient errors. */
-async function refusalOf(destination: Cluster, update: Document): Promise<string | null> {
+/** Why statements were not performed, by their positions. Outdated updates do no harm, so this needs no fence. */
+async function errorsOf(destination: Cluster, updates: Document[]): Promise<Map<number, string>> {
   try {
-    const { writeErrors } = await destination.write('config', update)
-    return (writeErrors as { errmsg: string }[] | undefined)?.[0]?.errmsg ?? null
+    const command = { update: 'collections', updates, ordered: false }
+    const { writeErrors } = await destination.write('config', command, { unfenced: true, timeoutMS })
+    return new Map(((writeErrors ?? []) as WriteError[]).map(({ index, errmsg }) => [index, errmsg]))
   } catch (error) {
-    if (codeOf(error) === undefined || isTransient(error)) throw error
-    return errorText(error)
+    return new Map(updates.map((_, index) => [index, errorText(error)]))
   }
+}
+
+interface WriteError {
+  index: number
+  errmsg: string
 }

@@ -1,5 +1,5 @@
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
-import { type CollectionDefinition, type IndexSpecification, sameIndexes } from '../domain/definition.ts'
+import { type CollectionDefinition, type IndexSpecification, isCollated, sameIndexes } from '../domain/definition.ts'
 import { isUserCollection } from '../domain/namespace.ts'
 import { buildDocument } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
@@ -91,7 +91,10 @@ function isAsKnown(
 }
 
 function isAsDistributed(entry: CatalogEntry, found: Distribution | undefined, hasKeys: boolean): boolean {
-  return !found?.resharding && (!hasKeys || sameShardKey(entry.shardKey, found?.key ?? null))
+  if (found?.resharding) return false
+  // A collated collection that is sharded is refused, also if the destination is a replica set and follows no keys.
+  if (found?.key && isCollated(entry.wanted.options)) return false
+  return !hasKeys || sameShardKey(entry.shardKey, found?.key ?? null)
 }
 
 function sameViews(source: ServerCatalogEntry[], destination: ServerCatalogEntry[]): boolean {

@@ -1,6 +1,6 @@
 import { type Catalog, type CatalogEntry, newEntry } from '../domain/catalog.ts'
 import { earlierOf } from '../domain/cluster-time.ts'
-import { type IndexSpecification, sameIndexes } from '../domain/definition.ts'
+import { type IndexSpecification, isCollated, sameIndexes } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
@@ -227,7 +227,9 @@ export class DefinitionReconciler {
       const entry = this.#catalog.get(uuid)
       if (!entry) continue
       if (isResharding) resharding.push(name)
-      if (this.#destination.sharding && !sameShardKey(entry.shardKey, key)) changed.add(entry.database)
+      const isOther = this.#destination.sharding !== null && !sameShardKey(entry.shardKey, key)
+      // A collated collection that is sharded is refused, whatever the destination is (`refuseUndistributable`).
+      if (isOther || (key && isCollated(entry.wanted.options))) changed.add(entry.database)
     }
     return { databases: [...changed], resharding }
   }

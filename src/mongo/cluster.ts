@@ -116,7 +116,10 @@ export class Cluster {
     const { credentials } = this.client.options
     const client = new MongoClient(shardUri(this.#uri, host), {
       appName: this.#appName,
+      // The connection string may ask for more connections than one.
+      minPoolSize: 0,
       maxPoolSize: 1,
+      waitQueueTimeoutMS: 5_000,
       serverSelectionTimeoutMS: 5_000,
       connectTimeoutMS: 5_000,
       readPreference: 'primary',
@@ -225,7 +228,7 @@ export class Cluster {
 
   async close(): Promise<void> {
     this.#closed = true
-    await Promise.all([...this.#ending, ...[...this.#shards].map((client) => this.closeShard(client))])
+    await Promise.allSettled([...this.#ending, ...[...this.#shards].map((client) => this.closeShard(client))])
     await this.client.close()
   }
 }

@@ -1,4 +1,4 @@
-import { Int32, Long } from 'mongodb'
+import { Int32, Long, MaxKey } from 'mongodb'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { copySegment } from '../../src/copy/copy-segment.ts'
 import { SegmentProgress } from '../../src/copy/segment-progress.ts'
@@ -132,6 +132,30 @@ describe('copySegment', () => {
     const recorded = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
     expect(recorded.map(({ idElement }) => idElement.at(-4))).toEqual([2])
   })
+
+  it.each(['inside the range', 'MaxKey'])(
+    'from a sharded source to a replica set, records a document whose _id an event has already written (%s)',
+    async (where) => {
+      // With one _id on two shards, the document of the event may be another one, so neither may be taken for both.
+      const _id = where === 'MaxKey' ? new MaxKey() : new Int32(2)
+      await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
+      await source()
+        .collection<{ _id: unknown; k: number }>('c')
+        .insertMany([
+          { _id: new Int32(1), k: 1 },
+          { _id, k: 1 },
+        ])
+      await destination().collection<{ _id: unknown; k: number }>('c').insertOne({ _id, k: 2 })
+      const entry = await clusters.entryOf(database, 'c', 'copying')
+      clusters.source.sharded = true
+      onTestFinished(() => {
+        clusters.source.sharded = false
+      })
+      await copy(entry, segmentOf(entry, null, null))
+      const recorded = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
+      expect(recorded.map(({ idElement }) => idElement)).toEqual([idElementOf(rawDocument([['_id', _id]]))])
+    },
+  )
 
   it('continues after the last acknowledged _id of any type', async () => {
     const { entry, documents } = await filled('c')

@@ -1,4 +1,4 @@
-import { type Binary, MongoClient, MongoServerError } from 'mongodb'
+import { type Binary, type Document, MongoClient, MongoNetworkError, MongoServerError } from 'mongodb'
 import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
 import { checkBalancing } from '../../src/checks/balancing.ts'
 import type { CheckedClusters } from '../../src/checks/check.ts'
@@ -78,16 +78,30 @@ it('noBalance is that of the source, in both directions, and a collection that w
 it('a refused noBalance is named, and the others are set', async () => {
   for (const name of ['left', 'balanced']) await setNoBalance(sourceClient, name, true)
   const write = destination.write.bind(destination)
-  let writes = 0
-  const refusing = vi.spyOn(destination, 'write').mockImplementation(async (...command) => {
-    if (writes++ === 0) throw new MongoServerError({ message: 'not allowed', code: 13 })
-    return await write(...command)
+  const refusing = vi.spyOn(destination, 'write').mockImplementation(async (database, command, options) => {
+    const { updates } = command as { updates: Document[] }
+    const reply = await write(database, { ...command, updates: updates.slice(1) }, options)
+    return { ...reply, writeErrors: [{ index: 0, code: 13, errmsg: 'not allowed' }] }
   })
   onTestFinished(() => refusing.mockRestore())
   const refused = vi.fn()
   await copyBalancing(source, destination, entries, refused)
-  expect(refused.mock.calls).toEqual([['app.left', expect.stringContaining('not allowed')]])
+  expect(refused.mock.calls).toEqual([['app.left', 'not allowed']])
   expect((await settingOf(destinationClient, 'balanced'))?.noBalance).toBe(true)
+})
+
+it.each([
+  ['the command is refused', new MongoServerError({ message: 'not allowed', code: 13 })],
+  ['the config servers do not answer', new MongoNetworkError('gone')],
+])('if %s, all settings are named after one attempt', async (_what, error) => {
+  for (const name of names) await setNoBalance(sourceClient, name, true)
+  for (const name of names) await setNoBalance(destinationClient, name, false)
+  const failing = vi.spyOn(destination, 'write').mockRejectedValue(error)
+  onTestFinished(() => failing.mockRestore())
+  const refused = vi.fn()
+  await copyBalancing(source, destination, entries, refused)
+  expect(failing).toHaveBeenCalledTimes(1)
+  expect(refused.mock.calls.map(([name]) => name)).toEqual(names.map((name) => `app.${name}`))
 })
 
 it('check names settings that are not copied', async () => {
