@@ -7,7 +7,8 @@ import { Table } from './table.js'
 
 /** Shows what differs, while a live instance is FAILED with VerificationFailed. */
 
-const everyMS = 5_000
+/** The list changes only with the next verdict. */
+const everyMS = 30_000
 const rowsShown = 100
 
 const table = new Table('mismatches', [
