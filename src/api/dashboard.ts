@@ -43,8 +43,8 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/overview.js': 'overview.js',
   '/dashboard/page.js': 'page.js',
   '/dashboard/phases.js': 'phases.js',
-  '/dashboard/question.js': 'question.js',
   '/dashboard/poll.js': 'poll.js',
+  '/dashboard/question.js': 'question.js',
   '/dashboard/server-sent-events.js': 'server-sent-events.js',
   '/dashboard/table.js': 'table.js',
 }

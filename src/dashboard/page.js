@@ -122,9 +122,10 @@ function update(one, { text, className, link }) {
     return
   }
   if (!one.anchor) {
-    one.anchor = create('a')
+    // In a new tab, because the live page and the answer to a command would be lost in this one.
+    one.anchor = create('a', { attributes: { target: '_blank', rel: 'noopener' } })
     one.item.append(' ', one.anchor)
   }
   if (one.anchor.getAttribute('href') !== link.href) one.anchor.setAttribute('href', link.href)
-  setText(one.anchor, link.text)
+  setText(one.anchor, `${link.text} (new tab)`)
 }
