@@ -1,7 +1,7 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Link } from './docs-link.js' */
 /** @import { Progress } from './phases.js' */
-import { linkOfBackOff, linkOfError, linkOfWarning } from './docs-link.js'
+import { linkOfBackOff, linkOfError, linkOfProblem, linkOfWarning } from './docs-link.js'
 import { errorText } from './error-text.js'
 import { bytes, count, duration, percent } from './format.js'
 import { backOffOf } from './limits.js'
@@ -59,7 +59,7 @@ function infoOf({ instances, problem }, leading) {
  * Lists failures, retries, back-offs and warnings. A notice that several instances report is listed once.
  * @param {Sample} sample
  */
-function noticesOf({ instances, progress, problem }) {
+function noticesOf({ instances, progress, problem, problemError }) {
   /** @type {Map<string, { key: string, className: string, text: string, link: Link | null, by: string[] }>} */
   const notices = new Map()
   /** @type {(className: string, text: string, by: string, link: Link | null, key?: string) => void} */
@@ -69,7 +69,7 @@ function noticesOf({ instances, progress, problem }) {
     else notices.set(key ?? text, { key: key ?? withoutFigures(text), className, text, link, by: [by] })
   }
   const warn = (/** @type {string} */ text, /** @type {string} */ by) => say('warning', text, by, linkOfWarning(text))
-  if (problem !== null) warn(problem, '')
+  if (problem !== null) say('warning', problem, '', linkOfProblem(problemError))
   const rows = instances.map((row) => ({ id: row.mongosyncID, of: row.progress, lost: row.status === 'lost', row }))
   const all = rows.length > 0 ? rows : progress ? [{ id: '', of: progress, lost: false, row: null }] : []
   for (const { id, of, lost, row } of all) {
