@@ -39,5 +39,9 @@ export function showMismatches({ instances }) {
   )
   if (section.hidden !== hasFailed) return
   section.hidden = !hasFailed
-  if (hasFailed) void poll.refresh()
+  if (!hasFailed) return
+  // The rows of an earlier verdict must not pass for those of this one.
+  table.show([])
+  showText('mismatches-note', 'Loading …')
+  void poll.refresh()
 }
