@@ -44,6 +44,7 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/page.js': 'page.js',
   '/dashboard/phases.js': 'phases.js',
   '/dashboard/poll.js': 'poll.js',
+  '/dashboard/question.js': 'question.js',
   '/dashboard/server-sent-events.js': 'server-sent-events.js',
   '/dashboard/table.js': 'table.js',
 }

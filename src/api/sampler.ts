@@ -138,16 +138,18 @@ export class Sampler {
 
   async #observe(): Promise<Sample> {
     const at = Date.now()
-    const nothing = { at, self: null, problem: null, progress: null, instances: [], totals: totalsOf([]) }
+    const nothing = { at, instances: [], totals: totalsOf([]) }
     let progress: Sample['progress'] = null
     try {
       // Read first, because progress is available at once even while the clusters do not answer.
       progress = renderProgress(this.#instance.progress())
       const { instances, totals } = renderInstances(await this.#instance.instances())
-      return { at, self: progress.mongosyncID, problem: null, progress, instances, totals }
+      return { at, self: progress.mongosyncID, problem: null, problemError: null, progress, instances, totals }
     } catch (error) {
       const self = progress?.mongosyncID ?? null
-      if (error instanceof RefusedError) return { ...nothing, self, progress, problem: redactUris(error.message) }
+      if (error instanceof RefusedError) {
+        return { ...nothing, self, progress, problem: redactUris(error.message), problemError: error.refusal }
+      }
       this.#onInternalError(error)
       return {
         ...nothing,
@@ -155,6 +157,7 @@ export class Sampler {
         progress,
         problem:
           'tandem met an unexpected error while it read the state of the sync; see its log. The sync is not affected.',
+        problemError: 'InternalError',
       }
     }
   }

@@ -36,15 +36,45 @@ form.addEventListener('submit', (event) => {
  */
 export async function ask(path, init = {}, patienceMS = 0) {
   for (;;) {
-    const token = sessionStorage.getItem(storageKey)
-    const headers = token === null ? {} : { Authorization: `Bearer ${token}` }
-    // The timeout covers one try only, because the user may take long to enter the token.
-    const signal = patienceMS > 0 ? { signal: AbortSignal.timeout(patienceMS) } : {}
-    const response = await fetch(path, { ...init, ...signal, headers })
+    const { response, token } = await request(path, init, patienceMS)
     if (response.status !== 401) return response
     // The user may have entered a new token meanwhile, for another request.
     if (sessionStorage.getItem(storageKey) === token) await askForToken(token !== null)
   }
+}
+
+/**
+ * For commands: sends the request once. If tandem requires another token, this asks for it but does not wait, because
+ * the command must not be sent later, when it may have another effect. The answer with status 401 is returned.
+ * @param {string} path
+ * @param {RequestInit} init
+ * @returns {Promise<Response>}
+ */
+export async function askOnce(path, init) {
+  const { response, token } = await request(path, init, 0)
+  if (response.status === 401 && sessionStorage.getItem(storageKey) === token) {
+    showForm(token !== null)
+    showText(
+      'access-note',
+      'The command was refused: the token is missing or wrong. Enter it, then send the command again.',
+    )
+    field.focus()
+  }
+  return response
+}
+
+/**
+ * @param {string} path
+ * @param {RequestInit} init
+ * @param {number} patienceMS
+ * @returns {Promise<{ response: Response, token: string | null }>} with the token that was sent
+ */
+async function request(path, init, patienceMS) {
+  const token = sessionStorage.getItem(storageKey)
+  const headers = token === null ? {} : { Authorization: `Bearer ${token}` }
+  // The timeout covers one try only, because the user may take long to enter the token.
+  const signal = patienceMS > 0 ? { signal: AbortSignal.timeout(patienceMS) } : {}
+  return { response: await fetch(path, { ...init, ...signal, headers }), token }
 }
 
 /**
@@ -64,12 +94,16 @@ export function askForControlToken() {
  * @returns {Promise<void>}
  */
 function askForToken(wasWrong) {
-  if (form.hidden) {
-    sessionStorage.removeItem(storageKey)
-    showText('access-note', wasWrong ? 'That is not the token of this instance.' : 'This instance requires its token.')
-    form.hidden = false
-    document.body.dataset['access'] = 'asked'
-    if (document.activeElement === document.body) field.focus()
-  }
+  showForm(wasWrong)
   return new Promise((resolve) => waiting.push(resolve))
+}
+
+/** @param {boolean} wasWrong */
+function showForm(wasWrong) {
+  if (!form.hidden) return
+  sessionStorage.removeItem(storageKey)
+  showText('access-note', wasWrong ? 'That is not the token of this instance.' : 'This instance requires its token.')
+  form.hidden = false
+  document.body.dataset['access'] = 'asked'
+  if (document.activeElement === document.body) field.focus()
 }

@@ -2,13 +2,15 @@
 /** @import { Command } from './commands.js' */
 /** @import { ShownError } from './error-text.js' */
 /** @import { Entry } from './page.js' */
-import { ask, askForControlToken } from './access.js'
-import { allOf, commands, cutoverCommands, effect, obstacle, ownCommands } from './commands.js'
+/** @import { Asked } from './question.js' */
+import { askForControlToken, askOnce } from './access.js'
+import { allOf, commands, cutoverCommands, obstacle, ownCommands } from './commands.js'
 import { Confirmation } from './confirmation.js'
 import { linkOfError } from './docs-link.js'
 import { errorText } from './error-text.js'
 import { count, enumerated } from './format.js'
 import { byId, create, setList, setText } from './page.js'
+import { askedOf, outdated } from './question.js'
 
 /** The command buttons, the confirmation before each command, and the answers of the instances. */
 
@@ -37,6 +39,8 @@ export class Actions {
   /** @type {Command | null} */
   #sending = null
   #confirmation = new Confirmation()
+  /** What the user is asked to confirm. @type {Asked | null} */
+  #asked = null
   /** @type {Map<Command, { button: HTMLButtonElement, reason: HTMLElement }>} */
   #controls = new Map()
 
@@ -61,11 +65,13 @@ export class Actions {
     this.#self = self
     this.#connected = true
     this.#update()
+    this.#review()
   }
 
   disconnected() {
     this.#connected = false
     this.#update()
+    this.#review()
   }
 
   /**
@@ -88,28 +94,48 @@ export class Actions {
     }
   }
 
-  /**
-   * @param {Command} command
-   * @returns {string[]}
-   */
-  #receivers(command) {
-    const living = this.#instances.filter(({ status }) => status === 'alive').map(({ mongosyncID }) => mongosyncID)
-    return ownCommands.has(command) ? living.filter((id) => id === this.#self) : living
-  }
-
   /** @param {Command} command */
   #ask(command) {
     if (this.#obstacle(command) !== null) return
-    const receivers = this.#receivers(command)
+    const asked = askedOf(command, this.#instances, this.#self)
+    const { receivers, effect } = asked
     const name = ownCommands.has(command) ? label[command] : `${label[command]} on ${allOf(receivers.length)}`
+    this.#asked = asked
     this.#confirmation.ask({
       title: `${name}?`,
-      effect: effect(command, this.#instances),
-      to: `Sent to ${enumerated(receivers)}.`,
+      effect,
+      to: `Sent to ${enumerated([...receivers])}.`,
       confirm: name,
       word: cutoverCommands.has(command) ? command : null,
-      proceed: () => void this.#send(command),
+      proceed: () => {
+        // The dialog may have been open for long, and the page may have slept.
+        if (this.#review()) void this.#send(command)
+        this.#asked = null
+      },
+      cancelled: () => {
+        this.#asked = null
+      },
     })
+  }
+
+  /**
+   * Withdraws a confirmation that no longer says what the command would do, and says why. The user must not confirm
+   * what was true earlier.
+   * @returns {boolean} whether the user may still confirm
+   */
+  #review() {
+    const asked = this.#asked
+    if (!asked) return false
+    const { command } = asked
+    const why = this.#obstacle(command) ?? outdated(asked, this.#instances, this.#self)
+    if (why === null) {
+      this.#confirmation.refresh(askedOf(command, this.#instances, this.#self).effect)
+      return true
+    }
+    this.#asked = null
+    this.#confirmation.withdraw()
+    showOutcome([{ text: `${command} was not sent: ${why}.`, className: 'refused' }])
+    return false
   }
 
   /** @param {Command} command */
@@ -120,7 +146,12 @@ export class Actions {
     showOutcome([{ text: `Sending ${command} to ${isOwn ? this.#self : 'all instances'} …`, className: 'pending' }])
     try {
       const path = isOwn ? `/api/v1/${command}` : `/api/v1/all/${command}`
-      const response = await ask(path, { method: 'POST', body: '{}' })
+      const response = await askOnce(path, { method: 'POST', body: '{}' })
+      if (response.status === 401) {
+        const text = `${command} was refused, because the token is missing or wrong. Enter the token, then send the command again.`
+        showOutcome([{ text, className: 'refused' }])
+        return
+      }
       const reply = /** @type {Reply} */ (await response.json())
       if (reply.error === 'Forbidden') askForControlToken()
       showOutcome(outcomeOf(command, reply))

@@ -115,9 +115,10 @@ export function allOf(instances) {
  * Describes the effect of a command for the user who is about to send it.
  * @param {Command} command
  * @param {readonly Row[]} instances
+ * @param {{ figures: boolean }} [options] figures: whether to name those that change from one second to the next
  * @returns {string}
  */
-export function effect(command, instances) {
+export function effect(command, instances, { figures } = { figures: true }) {
   const living = instances.filter(({ status }) => status === 'alive')
   const all = allOf(living.length)
   const mapping = living.find(({ progress }) => progress.directionMapping)?.progress.directionMapping
@@ -126,7 +127,7 @@ export function effect(command, instances) {
   switch (command) {
     case 'pause': {
       const left = living.find(({ progress }) => progress.estimatedOplogTimeRemaining)
-      const oplog = left?.progress.estimatedOplogTimeRemaining
+      const oplog = figures ? left?.progress.estimatedOplogTimeRemaining : null
       const until = oplog
         ? `The oplog of the source will reach back to the pause for ${oplog}: resume within that time.`
         : 'Resume while the oplog of the source still reaches back to the pause.'
@@ -141,10 +142,10 @@ export function effect(command, instances) {
     }
     case 'commit': {
       const lag = Math.max(0, ...living.map(({ progress }) => progress.lagTimeSeconds ?? 0))
-      const estimate = living.find(({ progress }) => progress.commit)?.progress.commit
+      const estimate = figures ? living.find(({ progress }) => progress.commit)?.progress.commit : null
       const verified = living.some(({ progress }) => progress.verification !== null)
       return (
-        `Ends the migration on ${all}. Stop all writes on ${source} first. The remaining changes are applied (lag ${duration(lag)})` +
+        `Ends the migration on ${all}. Stop all writes on ${source} first. The remaining changes are applied${figures ? ` (lag ${duration(lag)})` : ''}` +
         `${verified ? ', both clusters are compared one last time' : ''}, and writes on ${destination} are allowed afterwards. ` +
         `${estimate ? `That takes about ${duration(estimate.estimatedSeconds)}. ` : ''}Until then it can be aborted; ` +
         'afterwards it cannot be undone, but a sync that was started as reversible can be reversed.'

@@ -4,7 +4,8 @@ import { byId, showText } from './page.js'
 
 /**
  * @typedef {{
- *   title: string, effect: string, to: string, confirm: string, word: string | null, proceed: () => void
+ *   title: string, effect: string, to: string, confirm: string, word: string | null, proceed: () => void,
+ *   cancelled: () => void
  * }} Question `confirm` is the text of the button that confirms; `word` is what the user has to type first; null:
  * nothing
  */
@@ -21,10 +22,31 @@ export class Confirmation {
     this.#field.addEventListener('input', () => this.#update())
     byId('dialog-form').addEventListener('submit', (event) => {
       event.preventDefault()
-      if (!this.#question || !this.#isTyped()) return
-      this.#dialog.close()
-      this.#question.proceed()
+      const question = this.#question
+      if (!question || !this.#isTyped()) return
+      this.withdraw()
+      question.proceed()
     })
+    // The event of the Cancel button and of Escape. It comes later, when another question may be open already.
+    this.#dialog.addEventListener('close', () => {
+      if (this.#dialog.open) return
+      this.#question?.cancelled()
+      this.#question = null
+    })
+  }
+
+  /** Closes the dialog without sending anything. */
+  withdraw() {
+    this.#question = null
+    this.#dialog.close()
+  }
+
+  /**
+   * Shows the current figures in the text that is already shown.
+   * @param {string} effect
+   */
+  refresh(effect) {
+    showText('dialog-effect', effect)
   }
 
   /** @param {Question} question */

@@ -42,6 +42,15 @@ export function linkOfError({ error, docs }) {
 }
 
 /**
+ * The link for the reason why a sample lacks data.
+ * @param {string | null} error name
+ * @returns {Link | null}
+ */
+export function linkOfProblem(error) {
+  return error === null ? null : linkOfError({ error, docs: `${page.slice(1)}#${error.toLowerCase()}` })
+}
+
+/**
  * @param {string} warning
  * @returns {Link}
  */

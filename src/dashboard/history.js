@@ -31,7 +31,7 @@ export class History {
 
   /** @param {Sample} sample */
   add({ at, instances, totals }) {
-    if (instances.length > 0 && at > (this.#points.at(-1)?.[0] ?? 0)) {
+    if (instances.length > 0) {
       const { estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds } = totals
       this.#kept.add([at, estimatedCopiedBytes, estimatedTotalBytes, totalEventsApplied, lagTimeSeconds])
     } else this.#kept.prune(at)

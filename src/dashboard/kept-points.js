@@ -30,8 +30,14 @@ export class KeptPoints {
     return [...this.#coarse, ...this.#fine]
   }
 
-  /** @param {HistoryPoint} point newer than all others */
+  /**
+   * Adds the newest point. The kept points that are not before it are of a clock that has been set back since. They are
+   * dropped, because they would be the newest, and unordered, until the clock reaches them again.
+   * @param {HistoryPoint} point
+   */
   add(point) {
+    dropFrom(this.#coarse, point[0])
+    dropFrom(this.#fine, point[0])
     this.#fine.push(point)
     this.prune(point[0])
   }
@@ -66,6 +72,15 @@ export class KeptPoints {
     const highest = lag === null || before[4] === null ? (lag ?? before[4]) : Math.max(lag, before[4])
     this.#coarse[this.#coarse.length - 1] = [at, copied, total, events, highest]
   }
+}
+
+/**
+ * Removes the points that are not before `at`.
+ * @param {HistoryPoint[]} points
+ * @param {number} at
+ */
+function dropFrom(points, at) {
+  while ((points.at(-1)?.[0] ?? Number.NEGATIVE_INFINITY) >= at) points.pop()
 }
 
 /**

@@ -7,7 +7,8 @@ import { Table } from './table.js'
 
 /** Shows what differs, while a live instance is FAILED with VerificationFailed. */
 
-const everyMS = 5_000
+/** The list changes only with the next verdict. */
+const everyMS = 30_000
 const rowsShown = 100
 
 const table = new Table('mismatches', [
@@ -38,5 +39,9 @@ export function showMismatches({ instances }) {
   )
   if (section.hidden !== hasFailed) return
   section.hidden = !hasFailed
-  if (hasFailed) void poll.refresh()
+  if (!hasFailed) return
+  // The rows of an earlier verdict must not pass for those of this one.
+  table.show([])
+  showText('mismatches-note', 'Loading …')
+  void poll.refresh()
 }

@@ -1,7 +1,7 @@
 /** @import { Sample } from '../api/sample-schema.ts' */
 /** @import { Link } from './docs-link.js' */
 /** @import { Progress } from './phases.js' */
-import { linkOfBackOff, linkOfError, linkOfWarning } from './docs-link.js'
+import { linkOfBackOff, linkOfError, linkOfProblem, linkOfWarning } from './docs-link.js'
 import { errorText } from './error-text.js'
 import { bytes, count, duration, percent } from './format.js'
 import { backOffOf } from './limits.js'
@@ -59,35 +59,45 @@ function infoOf({ instances, problem }, leading) {
  * Lists failures, retries, back-offs and warnings. A notice that several instances report is listed once.
  * @param {Sample} sample
  */
-function noticesOf({ instances, progress, problem }) {
-  /** @type {Map<string, { className: string, link: Link | null, by: string[] }>} */
+function noticesOf({ instances, progress, problem, problemError }) {
+  /** @type {Map<string, { key: string, className: string, text: string, link: Link | null, by: string[] }>} */
   const notices = new Map()
-  /** @type {(className: string, text: string, by: string, link: Link | null) => void} */
-  const say = (className, text, by, link) => {
-    const known = notices.get(text)
+  /** @type {(className: string, text: string, by: string, link: Link | null, key?: string) => void} */
+  const say = (className, text, by, link, key) => {
+    const known = notices.get(key ?? text)
     if (known) known.by.push(by)
-    else notices.set(text, { className, link, by: [by] })
+    else notices.set(key ?? text, { key: key ?? withoutFigures(text), className, text, link, by: [by] })
   }
   const warn = (/** @type {string} */ text, /** @type {string} */ by) => say('warning', text, by, linkOfWarning(text))
-  if (problem !== null) warn(problem, '')
+  if (problem !== null) say('warning', problem, '', linkOfProblem(problemError))
   const rows = instances.map((row) => ({ id: row.mongosyncID, of: row.progress, lost: row.status === 'lost', row }))
   const all = rows.length > 0 ? rows : progress ? [{ id: '', of: progress, lost: false, row: null }] : []
   for (const { id, of, lost, row } of all) {
-    if (lost && row) warn(`lost: no heartbeat for ${duration(row.lastSeenSeconds)}`, id)
-    else {
+    if (lost && row) {
+      const text = `lost: no heartbeat for ${duration(row.lastSeenSeconds)}`
+      say('warning', text, id, linkOfWarning(text), `lost ${id}`)
+    } else {
       const { failure, retrying, limits } = of
       const backOff = backOffOf(limits)
       if (failure) say('failure', `${failure.error}: ${errorText(failure)}`, id, linkOfError(failure))
-      if (retrying) say('retrying', `retrying since ${retrying.since}: ${retrying.what}`, id, null)
-      if (backOff) say('retrying', backOff, id, linkOfBackOff)
+      if (retrying) say('retrying', `retrying since ${retrying.since}: ${retrying.what}`, id, null, `retrying ${id}`)
+      if (backOff) say('retrying', backOff, id, linkOfBackOff, `backing off ${id}`)
       for (const warning of of.warnings ?? []) warn(warning, id)
     }
   }
-  return [...notices].map(([text, { className, link, by }]) => {
+  return [...notices.values()].map(({ key, className, text, link, by }) => {
     const ids = by.filter((id) => id !== '')
     const prefix = ids.length > 0 && (rows.length > 1 || ids.length > 1) ? `${ids.join(', ')}: ` : ''
-    return { text: `${prefix}${text}`, className, link }
+    return { text: `${prefix}${text}`, className, link, key }
   })
+}
+
+/**
+ * Identifies a text whose figures change from one sample to the next.
+ * @param {string} text
+ */
+function withoutFigures(text) {
+  return text.replaceAll(/[\d.,]+/g, '#')
 }
 
 /**

@@ -54,24 +54,78 @@ export function createSvg(tag, attributes = {}) {
 }
 
 /**
- * @typedef {{ text: string, className: string, link?: { href: string, text: string } | null }} Entry `link` follows the
- * text
+ * @typedef {{ text: string, className: string, key?: string, link?: { href: string, text: string } | null }} Entry
+ * `link` follows the text; `key` identifies the entry while its text changes, by default it is the text
  */
+/** @typedef {{ item: HTMLElement, text: Text, anchor: HTMLAnchorElement | null }} ShownEntry */
+
+/** @type {WeakMap<HTMLElement, Map<string, ShownEntry>>} */
+const shownLists = new WeakMap()
 
 /**
- * Shows a list of texts; rebuilds it only if it has changed.
+ * Shows a list of texts. The elements of an entry are kept while only its text changes, because a new link would lose
+ * the focus, and a click that has begun on the former one.
  * @param {HTMLElement} list
  * @param {Entry[]} entries
  */
 export function setList(list, entries) {
-  const key = JSON.stringify(entries)
-  if (list.dataset['shown'] === key) return
-  list.dataset['shown'] = key
-  list.replaceChildren(
-    ...entries.map(({ text, className, link }) => {
-      const item = create('li', { text, className })
-      if (link) item.append(' ', create('a', { text: link.text, attributes: { href: link.href } }))
-      return item
-    }),
-  )
+  const shown = shownLists.get(list) ?? new Map()
+  shownLists.set(list, shown)
+  const keys = keysOf(entries)
+  for (const [key, { item }] of shown) {
+    if (keys.includes(key)) continue
+    item.remove()
+    shown.delete(key)
+  }
+  for (const [at, entry] of entries.entries()) {
+    const key = keys[at] ?? ''
+    const one = shown.get(key) ?? newEntry()
+    shown.set(key, one)
+    update(one, entry)
+    const place = list.children[at]
+    if (place !== one.item) list.insertBefore(one.item, place ?? null)
+  }
+}
+
+/**
+ * The keys of the entries, each of them once.
+ * @param {Entry[]} entries
+ */
+function keysOf(entries) {
+  /** @type {Map<string, number>} */
+  const seen = new Map()
+  return entries.map(({ key, text }) => {
+    const wanted = key ?? text
+    const before = seen.get(wanted) ?? 0
+    seen.set(wanted, before + 1)
+    return `${before} ${wanted}`
+  })
+}
+
+/** @returns {ShownEntry} */
+function newEntry() {
+  const [item, text] = [create('li'), document.createTextNode('')]
+  item.append(text)
+  return { item, text, anchor: null }
+}
+
+/**
+ * @param {ShownEntry} one
+ * @param {Entry} entry
+ */
+function update(one, { text, className, link }) {
+  if (one.text.data !== text) one.text.data = text
+  if (one.item.className !== className) one.item.className = className
+  if (!link) {
+    if (one.anchor) one.item.replaceChildren(one.text)
+    one.anchor = null
+    return
+  }
+  if (!one.anchor) {
+    // In a new tab, because the live page and the answer to a command would be lost in this one.
+    one.anchor = create('a', { attributes: { target: '_blank', rel: 'noopener' } })
+    one.item.append(' ', one.anchor)
+  }
+  if (one.anchor.getAttribute('href') !== link.href) one.anchor.setAttribute('href', link.href)
+  setText(one.anchor, `${link.text} (new tab)`)
 }

@@ -68,7 +68,19 @@ export class StoredDocuments {
 
   /** Throws FatalError MetadataVersion if a document has a schema version that is not readable. */
   async find(collection: string, filter: Document, extra: Document = {}): Promise<Document[]> {
-    const documents = await this.#read(collection, { find: collection, filter, ...extra })
+    return this.#readable(collection, await this.#read(collection, { find: collection, filter, ...extra }))
+  }
+
+  /**
+   * Like `find`, but the query is sent once and with a time limit, so that it does not outlive the request that waits
+   * for its result.
+   */
+  async findOnce(collection: string, filter: Document, limitMS: number, extra: Document = {}): Promise<Document[]> {
+    const command = { find: collection, filter, ...extra, maxTimeMS: limitMS }
+    return this.#readable(collection, await this.#readOnce(command))
+  }
+
+  #readable(collection: string, documents: Document[]): Document[] {
     for (const document of documents) {
       const parsed = v.safeParse(versioned, document)
       if (!parsed.success || !this.#version.reads.includes(parsed.output.schemaVersion)) {
@@ -99,11 +111,13 @@ export class StoredDocuments {
   }
 
   #read(collection: string, command: Document): Promise<Document[]> {
-    return retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
-      const majority = { ...command, readConcern: { level: 'majority' } }
-      const read = await RawCursor.readAll(this.#cluster, metadataDatabase, majority)
-      return read.map((bytes) => BSON.deserialize(bytes))
-    })
+    return retry(`reading ${metadataDatabase}.${collection}`, this.#context, () => this.#readOnce(command))
+  }
+
+  async #readOnce(command: Document): Promise<Document[]> {
+    const majority = { ...command, readConcern: { level: 'majority' } }
+    const read = await RawCursor.readAll(this.#cluster, metadataDatabase, majority)
+    return read.map((bytes) => BSON.deserialize(bytes))
   }
 
   /** Replaces or creates the document with this `_id`. */

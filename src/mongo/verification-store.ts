@@ -24,6 +24,15 @@ export interface StoredRecheck {
   onDestination: boolean
 }
 
+/** The findings of the last verdict. */
+export interface StoredVerdict {
+  mismatches: unknown[]
+  total: number
+}
+
+/** Time limit in ms of a query whose result a client waits for. */
+const answerMS = 5_000
+
 /** The durable state of the embedded verifier, in tandem's own database on the destination, majority-acknowledged. */
 export class VerificationStore {
   readonly #stored: StoredDocuments
@@ -125,15 +134,13 @@ export class VerificationStore {
     await this.#stored.replace('verification', 'verdict', { total, savedAt: new Date() })
   }
 
-  async loadVerdict(): Promise<{ mismatches: unknown[]; total: number }> {
-    const mismatches: unknown[] = []
-    for (const document of await this.#stored.find('mismatches', {}, { sort: { _id: 1 } })) {
-      mismatches.push(JSON.parse(document['mismatch'] as string))
-    }
-    let total = 0
-    for (const document of await this.#stored.find('verification', { _id: 'verdict' }))
-      total = document['total'] as number
-    return { mismatches, total }
+  async loadVerdict(): Promise<StoredVerdict> {
+    return await verdictFrom((collection, filter, extra) => this.#stored.find(collection, filter, extra))
+  }
+
+  /** Like `loadVerdict`, for a client that waits for the answer and can ask again: nothing is retried. */
+  async readVerdict(): Promise<StoredVerdict> {
+    return await verdictFrom((collection, filter, extra) => this.#stored.findOnce(collection, filter, answerMS, extra))
   }
 
   /** Stores the figures of `progress.verification` at the verdict. */
@@ -150,6 +157,13 @@ export class VerificationStore {
   async clearComparisons(): Promise<void> {
     for (const collection of ['verifiedRanges', 'rechecks']) await this.#stored.clear(collection)
   }
+}
+
+async function verdictFrom(find: StoredDocuments['find']): Promise<StoredVerdict> {
+  const found = await find('mismatches', {}, { sort: { _id: 1 } })
+  const [verdict] = await find('verification', { _id: 'verdict' })
+  const mismatches = found.map((document): unknown => JSON.parse(document['mismatch'] as string))
+  return { mismatches, total: (verdict?.['total'] as number | undefined) ?? 0 }
 }
 
 function hexOf(uuid: string): string {

@@ -280,8 +280,12 @@ export class InstanceCommands implements Instance {
   async mismatches(): Promise<{ mismatches: Mismatch[]; total: number }> {
     const { session } = await this.#connection.whenConnected()
     if (!session) return { mismatches: [], total: 0 }
-    const { mismatches, total } = await session.verification.store.loadVerdict()
-    return { mismatches: mismatches as Mismatch[], total }
+    try {
+      const { mismatches, total } = await session.verification.store.readVerdict()
+      return { mismatches: mismatches as Mismatch[], total }
+    } catch (error) {
+      throw asRefusal(error, 'mismatches')
+    }
   }
 
   /**

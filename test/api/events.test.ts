@@ -170,6 +170,7 @@ describe('the sampler', () => {
       progress: null,
       instances: [],
       problem: expect.stringMatching(/^connecting to/),
+      problemError: 'ClusterUnreachable',
     })
     expect(JSON.stringify(events())).not.toContain('hunter2')
     instance.progress = progress

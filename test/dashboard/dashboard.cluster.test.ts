@@ -218,8 +218,10 @@ it('links a failure and a warning to their entries in the documentation, which t
   await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
   // Without enableUserWriteBlocking there is a warning.
   const { page, complaints } = await open(a)
-  await page.locator('#notices li', { hasText: 'start left out' }).getByRole('link').click()
-  await shows(page, ':target', 'start left out enableUserWriteBlocking')
+  const popup = page.waitForEvent('popup')
+  await page.locator('#notices li', { hasText: 'start left out' }).getByRole('link', { name: 'new tab' }).click()
+  await shows(await popup, ':target', 'start left out enableUserWriteBlocking')
+  await shows(page, '#connection', 'live')
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const viewport of [wide, narrow]) {
       const { page: read } = await open(a, { colorScheme, viewport })
@@ -287,8 +289,12 @@ it('shows that it reconnects, and continues when the instance is available again
   const { page, complaints } = await open(a)
   await shows(page, '#connection', 'live')
   await enabled(page, 'pause')
+  await page.click('#pause')
+  await page.waitForSelector('#dialog[open]')
   await instances.kill9('a')
   await shows(page, '#connection', 'reconnecting')
+  await page.waitForSelector('#dialog', { state: 'hidden' })
+  expect(await text(page, '#outcome')).toBe('pause was not sent: no connection to tandem.')
   expect(await text(page, '#announcer')).toContain('Reconnecting')
   expect(await text(page, '#why-not-pause')).toBe('no connection to tandem')
   const again = await instances.start('a', { port: Number(new URL(a.url).port) })

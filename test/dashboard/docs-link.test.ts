@@ -1,7 +1,13 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 import { expect, test } from 'vitest'
-import { linkOfBackOff, linkOfError, linkOfWarning, warningAnchors } from '../../src/dashboard/docs-link.js'
+import {
+  linkOfBackOff,
+  linkOfError,
+  linkOfProblem,
+  linkOfWarning,
+  warningAnchors,
+} from '../../src/dashboard/docs-link.js'
 import { docsOf } from '../../src/domain/error-details.ts'
 import { failureNames, refusalNames } from '../../src/domain/errors.ts'
 import { anchorsOf, root } from '../docs/pages.ts'
@@ -38,6 +44,7 @@ test.each([...new Set([...refusalNames, ...failureNames])])('the error %s leads 
   const href = linkOfError({ error, docs: docsOf(error) })?.href
   expect(href).toBe(`/docs/troubleshooting.md#${error.toLowerCase()}`)
   expect(headings).toContain(error.toLowerCase())
+  expect(linkOfProblem(error)?.href).toBe(href)
 })
 
 test.each(['//evil.test/docs/x.md#y', 'javascript:alert(1)', 'docs/../x.md#y', ''])('%j is no link', (docs) => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { HistoryPoint } from '../../src/api/sample-schema.ts'
+import type { HistoryPoint, Sample } from '../../src/api/sample-schema.ts'
 import { History } from '../../src/dashboard/history.js'
 import { KeptPoints } from '../../src/dashboard/kept-points.js'
 
@@ -47,6 +47,40 @@ test('the last ten minutes are kept completely, and of each older minute the las
     [3, 0, 0, 0, 4],
     [300, 0, 0, 0, 1],
   ])
+})
+
+test('after the clock is set back, points of its future are dropped, and new points are kept and pruned as before', () => {
+  const kept = new KeptPoints()
+  const start = 5 * hourMS
+  for (let at = start; at <= start + hourMS; at += 1_000) kept.add(pointAt(at))
+  // By less than the fine points, then by more.
+  for (const back of [5 * minuteMS, 30 * minuteMS]) {
+    const from = (kept.points.at(-1)?.[0] ?? 0) - back
+    for (let at = from; at < from + 20 * minuteMS; at += 1_000) {
+      kept.add(pointAt(at))
+      if (at === from) expect(kept.points.at(-1)).toEqual(pointAt(at))
+    }
+    const times = kept.points.map(([at]) => at)
+    expect(times).toEqual([...new Set(times)].sort((one, other) => one - other))
+    expect(times.at(-1)).toBe(from + 20 * minuteMS - 1_000)
+    expect(times.filter((at) => at >= from + 10 * minuteMS - 1_000)).toHaveLength(601)
+  }
+  expect(kept.points.length).toBeLessThan(601 + 60)
+})
+
+test('the page continues its charts after the clock is set back', () => {
+  const history = new History()
+  history.merge([10_000, 11_000, 12_000].map(pointAt))
+  const totals = {
+    estimatedCopiedBytes: 1,
+    estimatedTotalBytes: 1,
+    totalEventsApplied: 1,
+    lagTimeSeconds: 2,
+    percent: 0,
+  }
+  const sample = { self: 'a', problem: null, progress: null, instances: [{}], totals }
+  history.add({ ...sample, at: 11_000 } as unknown as Sample)
+  expect(history.lag().map(({ at }) => at)).toEqual([10_000, 11_000])
 })
 
 test('the page shows the points of an instance without gaps and with rates, also where they are coarse', () => {

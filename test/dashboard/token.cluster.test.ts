@@ -132,3 +132,22 @@ it('asks again when the instance requires another token', async () => {
   await enterToken(page, another)
   await shows(page, '#connection', 'live')
 })
+
+it('does not send a refused command again when another token is entered', async () => {
+  tandem = await start(token)
+  await vi.waitFor(async () => {
+    expect(await command('start', { source: 'cluster0', destination: 'cluster1' })).toBe(200)
+  }, patience)
+  const { page } = await open()
+  await enterToken(page, token)
+  await vi.waitFor(async () => expect(await page.getAttribute('#pause', 'aria-disabled')).toBe('false'), patience)
+  // The open stream goes on, while the next request has a token that is no longer valid.
+  await page.evaluate(`sessionStorage.setItem('tandem token', '${token}x')`)
+  await page.click('#pause')
+  await page.click('#dialog-confirm')
+  await shows(page, '#access-note', 'Enter it, then send the command again.')
+  await enterToken(page, token)
+  await shows(page, '#outcome', 'Enter the token, then send the command again.')
+  await shows(page, '#collections-note', /in all|None yet/)
+  expect(await page.textContent('#state')).toBe('RUNNING')
+})
