@@ -78,11 +78,11 @@ export function isKeyed({ shardKey }: { shardKey: ShardKey | null }): boolean {
  * destination, which is usually that of the source. A replica set has none, so every collection counts there.
  */
 export function mayRepeatIds(
-  source: { sharded: boolean },
+  source: { idsMayRepeat: boolean },
   destination: { sharded: boolean },
   entry: { shardKey: ShardKey | null },
 ): boolean {
-  return source.sharded && (isKeyed(entry) || !destination.sharded)
+  return source.idsMayRepeat && (isKeyed(entry) || !destination.sharded)
 }
 
 const nullValue: TypedValue = Buffer.from([bsonType.null])

@@ -53,6 +53,11 @@ export class Cluster {
   writesCarryBypass = false
   /** The connection goes through mongos. Set by `readFacts`. */
   sharded = false
+  /**
+   * Whether two shards may have documents with the same `_id`. A sharded cluster allows that; the simulation, which has
+   * no document keys, has several shards without it.
+   */
+  idsMayRepeat = false
   /** Runs a release before 6.0: commands have no `collectionUUID` and change streams have no `showExpandedEvents`. */
   before6 = false
   /** Which members may answer the reads of whole collections (`--copyReadPreference`). */

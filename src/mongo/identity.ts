@@ -29,7 +29,7 @@ export interface Privilege {
   actions: string[]
 }
 
-/** Reads topology, identity, version and privileges. Also sets `cluster.sharded` and `cluster.before6`. */
+/** Reads topology, identity, version and privileges. Also sets what `cluster` stores of them. */
 export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   const hello = await cluster.read('admin', { hello: 1 })
   const build = await cluster.read('admin', { buildInfo: 1 })
@@ -37,6 +37,7 @@ export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   const topology = hello['msg'] === 'isdbgrid' ? 'sharded' : hello['setName'] ? 'replicaSet' : 'standalone'
   const version = build['version'] as string
   cluster.sharded = topology === 'sharded'
+  cluster.idsMayRepeat = cluster.sharded
   cluster.before6 = Number.parseInt(version, 10) < 6
   return {
     topology,

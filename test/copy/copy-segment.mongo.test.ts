@@ -147,9 +147,9 @@ describe('copySegment', () => {
         ])
       await destination().collection<{ _id: unknown; k: number }>('c').insertOne({ _id, k: 2 })
       const entry = await clusters.entryOf(database, 'c', 'copying')
-      clusters.source.sharded = true
+      clusters.source.idsMayRepeat = true
       onTestFinished(() => {
-        clusters.source.sharded = false
+        clusters.source.idsMayRepeat = false
       })
       await copy(entry, segmentOf(entry, null, null))
       const recorded = await clusters.metadata.tombstones.read(entry.uuid, null, 10)

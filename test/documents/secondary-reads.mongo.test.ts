@@ -6,6 +6,7 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testCluster } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
+import { until } from '../support/until.ts'
 
 /** Bulk reads from the secondaries of a replica set (`--copyReadPreference secondaryPreferred`). */
 
@@ -27,6 +28,13 @@ beforeAll(async () => {
   expect(secondaries).toHaveLength(2)
   one.cluster.copyReadPreference = 'secondaryPreferred'
   await mirrorReads(0)
+  // While the driver knows no secondary, `secondaryPreferred` selects the primary.
+  let known = 0
+  one.cluster.client.on('topologyDescriptionChanged', ({ newDescription }) => {
+    known = [...newDescription.servers.values()].filter(({ type }) => type === 'RSSecondary').length
+  })
+  await one.cluster.read('admin', { hello: 1 })
+  await until('the driver knows both secondaries', async () => expect(known).toBe(2))
 })
 afterAll(async () => {
   await mirrorReads(0.01) // the server's default
