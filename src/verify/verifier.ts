@@ -47,10 +47,7 @@ const sides = ['source', 'destination'] as const
 const comparedPerSecond = 40_000
 /** Maximum number of rechecks compared with one call. Other exclusive work runs between calls. */
 const comparedPerCallMax = 4_000
-/**
- * With fewer rechecks than this, the verifier waits `gatherMS` for more, because small comparisons cost many times as
- * much per document.
- */
+/** With fewer rechecks than this, the verifier waits `gatherMS` for more: small comparisons cost more per document. */
 const backlogCount = 4_000
 const gatherMS = 400
 /** Pause (ms) while many rechecks are open but few are due, because event application must catch up first. */
@@ -62,10 +59,7 @@ const revisitMS = 2_000
 /** Interval during the first pass: an earlier process may have left tens of thousands that are equal by now. */
 const firstRevisitMS = 200
 const revisitedAtOnce = 1_000
-/**
- * While event application is further behind than this, stored rechecks are not compared: they are probably not equal
- * yet.
- */
+/** While event application is further behind than this, stored rechecks wait: they are probably not equal yet. */
 const behindSeconds = 5
 /**
  * While event application is further behind than this, comparisons wait, so that it can use the servers' capacity. They
