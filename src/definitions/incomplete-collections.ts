@@ -80,11 +80,11 @@ export class IncompleteCollections {
     const wasConverged = typeof catalog.get(reshardedUuid)?.convergedFrom === 'bigint'
     if (wasConverged) return []
     return await retry(`waiting for the end of a resharding in ${database}`, context, async () => {
-      if (await this.isOnSource(database, reshardedUuid)) return [reshardedUuid]
+      // One read, because the shards may switch between two reads, which would then show neither collection.
+      const uuids = new Set((await this.#selected(database)).map((one) => one.uuid))
+      if (uuids.has(reshardedUuid)) return [reshardedUuid]
       // Releases later than 7.0 write the event before the shards switch to the new collection.
-      if (await this.isOnSource(database, uuid)) {
-        throw new TransientReplyError('the shards still have the former collection')
-      }
+      if (uuids.has(uuid)) throw new TransientReplyError('the shards still have the former collection')
       return []
     })
   }

@@ -32,11 +32,12 @@ function ended(formerUuid: string, newUuid: UUID) {
   return parseChangeEvent(bytes)
 }
 
-/** What the shards do when they switch: the name belongs to a collection with the new UUID. */
+/** What the shards do when they switch: at one moment, the name belongs to a collection with the new UUID. */
 async function switchTo(newUuid: UUID): Promise<void> {
-  await one.client.db('app').dropCollection('things')
-  const create = { op: 'c', ns: 'app.$cmd', ui: newUuid, o: { create: 'things' } }
+  const create = { op: 'c', ns: 'app.$cmd', ui: newUuid, o: { create: 'system.resharding.new' } }
   await one.client.db('admin').command({ applyOps: [create] })
+  const rename = { renameCollection: 'app.system.resharding.new', to: 'app.things', dropTarget: true }
+  await one.client.db('admin').command(rename)
 }
 
 describe('after the event that ends a resharding', () => {
