@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { type Context, Hono } from 'hono'
 import { wrongMethod } from './answers.ts'
 
-/** Serves the files of `src/dashboard` unchanged. Their data comes from `/api/v1/events` and `/api/v1/collections`. */
+/** Serves the files of `src/dashboard` unchanged. Their data comes from the API, mostly from `/api/v1/events`. */
 
 const directory = new URL('../dashboard/', import.meta.url)
 
@@ -77,9 +77,7 @@ export function dashboardRoutes(): Hono {
   for (const [path, file] of Object.entries(files)) {
     const text = readFileSync(new URL(file, directory), 'utf8')
     const extension = file.slice(file.lastIndexOf('.') + 1) as keyof typeof contentTypes
-    routes.get(path, (context) => {
-      return pageBody(context, contentTypes[extension], text)
-    })
+    routes.get(path, (context) => pageBody(context, contentTypes[extension], text))
     routes.all(path, (context) => wrongMethod(context, 'GET, HEAD'))
   }
   return routes

@@ -105,7 +105,7 @@ export class Sampler {
     void this.#sample()
   }
 
-  /** Cancels the next sample. A sample in progress finishes and then finds no listener. */
+  /** Cancels the next sample. A sample in progress finishes, and the next one follows only if it is needed. */
   #stopTimer(): void {
     if (this.#timer) {
       clearTimeout(this.#timer)

@@ -2,8 +2,7 @@ import { expect, test } from 'vitest'
 import { effect, obstacle } from '../../src/dashboard/commands.js'
 import { History } from '../../src/dashboard/history.js'
 import type { InstanceRow } from '../../src/domain/instances.ts'
-import type { Progress } from '../../src/domain/progress.ts'
-import { idleProgress } from '../../src/session/report-progress.ts'
+import { instanceRow as row } from './instance-row.ts'
 
 /** Decisions of the page's code, tested without a browser. */
 
@@ -15,18 +14,6 @@ const side = {
   scannedCollectionCount: 0,
   totalCollectionCount: 1,
 }
-const row = (
-  mongosyncID: string,
-  progress: Partial<Progress>,
-  status: InstanceRow['status'] = 'alive',
-): InstanceRow => ({
-  mongosyncID,
-  coordinator: mongosyncID === 'a',
-  status,
-  lastSeenSeconds: 0,
-  partitions: [],
-  progress: { ...idleProgress, state: 'RUNNING', info: 'change event application', ...progress },
-})
 const copying = { estimatedTotalBytes: 100, estimatedCopiedBytes: 31 }
 
 test.each<[string, InstanceRow[], string | null]>([

@@ -1,9 +1,10 @@
-import type { Browser, Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import type { Page } from 'playwright-core'
+import { afterEach, expect, it, vi } from 'vitest'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import type { Tandem } from '../support/tandem-process.ts'
-import { keepScreenshot, launchBrowser, type OpenedPage, openDashboard, violations } from './browser.ts'
+import { keepScreenshot, type OpenedPage, violations } from './browser.ts'
+import { useBrowser } from './use-browser.ts'
 
 /** The dashboard as its users see it, with a real browser, real instances and real clusters. */
 
@@ -17,17 +18,11 @@ const body = {
 }
 const wide = { width: 1400, height: 900 }
 const narrow = { width: 360, height: 780 }
-let browser: Browser
+const browser = useBrowser()
 let instances: Instances
-let opened: OpenedPage[] = []
 
-beforeAll(async () => {
-  browser = await launchBrowser()
-})
-afterAll(() => browser?.close())
 afterEach(async () => {
-  await Promise.all(opened.map(({ close }) => close()))
-  opened = []
+  await browser.closePages()
   await instances?.stop()
 })
 
@@ -40,11 +35,8 @@ async function begin(documents: number, ids = ['a', 'b']): Promise<Tandem> {
   return instances.members.get('a') as Tandem
 }
 
-async function open(of: Tandem, options: Parameters<typeof openDashboard>[2] = {}): Promise<OpenedPage> {
-  const one = await openDashboard(browser, `${of.url}/`, { viewport: wide, ...options })
-  opened.push(one)
-  return one
-}
+const open = (of: Tandem, options: Parameters<typeof browser.open>[1] = {}): Promise<OpenedPage> =>
+  browser.open(`${of.url}/`, { viewport: wide, ...options })
 
 const text = async (page: Page, selector: string): Promise<string> => (await page.textContent(selector)) ?? ''
 const shows = (page: Page, selector: string, expected: string | RegExp): Promise<void> =>

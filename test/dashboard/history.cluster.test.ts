@@ -1,28 +1,22 @@
-import type { Browser } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import { afterEach, expect, it, vi } from 'vitest'
 import { createApi } from '../../src/api/app.ts'
 import { Sampler } from '../../src/api/sampler.ts'
 import { type ServedApi, serveApi } from '../../src/api/server.ts'
 import { KeptPoints } from '../../src/dashboard/kept-points.js'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { RecordingInstance } from '../api/recording-instance.ts'
-import { keepScreenshot, launchBrowser, type OpenedPage, openDashboard, violations } from './browser.ts'
+import { keepScreenshot, violations } from './browser.ts'
+import { useBrowser } from './use-browser.ts'
 
 /** The charts of an instance that has run for hours. Its history is given to it, so it needs no clusters. */
 
 const patience = { timeout: 30_000, interval: 100 }
-let browser: Browser
+const browser = useBrowser()
 let served: ServedApi
 let sampler: Sampler
-let opened: OpenedPage[] = []
 
-beforeAll(async () => {
-  browser = await launchBrowser()
-})
-afterAll(() => browser?.close())
 afterEach(async () => {
-  await Promise.all(opened.map(({ close }) => close()))
-  opened = []
+  await browser.closePages()
   sampler?.close()
   await served?.close()
 })
@@ -51,8 +45,7 @@ it('shows the history of hours if the user chooses so, and that of ten minutes o
       { width: 1400, height: 900 },
       { width: 360, height: 780 },
     ]) {
-      const one = await openDashboard(browser, `http://127.0.0.1:${served.port}/`, { colorScheme, viewport })
-      opened.push(one)
+      const one = await browser.open(`http://127.0.0.1:${served.port}/`, { colorScheme, viewport })
       const lag = (expected: string): Promise<void> =>
         vi.waitFor(async () => {
           expect(await one.page.getAttribute('#lag-chart svg', 'aria-label')).toBe(expected)

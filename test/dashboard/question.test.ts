@@ -2,22 +2,12 @@ import { expect, test } from 'vitest'
 import { askedOf, outdated } from '../../src/dashboard/question.js'
 import type { InstanceRow } from '../../src/domain/instances.ts'
 import type { Progress } from '../../src/domain/progress.ts'
-import { idleProgress } from '../../src/session/report-progress.ts'
+import { instanceRow } from './instance-row.ts'
 
 /** A command is sent only while its confirmation still says what it does. */
 
-const row = (
-  mongosyncID: string,
-  progress: Partial<Progress> = {},
-  status: InstanceRow['status'] = 'alive',
-): InstanceRow => ({
-  mongosyncID,
-  coordinator: mongosyncID === 'a',
-  status,
-  lastSeenSeconds: 0,
-  partitions: [],
-  progress: { ...idleProgress, state: 'RUNNING', info: 'change event application', canCommit: true, ...progress },
-})
+const row = (id: string, progress: Partial<Progress> = {}, status?: InstanceRow['status']): InstanceRow =>
+  instanceRow(id, { canCommit: true, ...progress }, status)
 const both = [row('a'), row('b')]
 
 test.each<[string, 'pause' | 'resume' | 'commit', InstanceRow[], InstanceRow[], string | null]>([

@@ -1,27 +1,22 @@
 import { writeFileSync } from 'node:fs'
 import path from 'node:path'
-import type { Browser, Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import type { Page } from 'playwright-core'
+import { afterEach, expect, it, vi } from 'vitest'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startTandem, type Tandem } from '../support/tandem-process.ts'
-import { keepScreenshot, launchBrowser, type OpenedPage, openDashboard, violations } from './browser.ts'
+import { keepScreenshot, type OpenedPage, violations } from './browser.ts'
+import { useBrowser } from './use-browser.ts'
 
 /** The dashboard of an instance that requires a token. */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 50 }
 const token = 'b2'.repeat(20)
-let browser: Browser
+const browser = useBrowser()
 let tandem: Tandem
-let opened: OpenedPage[] = []
 
-beforeAll(async () => {
-  browser = await launchBrowser()
-})
-afterAll(() => browser?.close())
 afterEach(async () => {
-  await Promise.all(opened.map(({ close }) => close()))
-  opened = []
+  await browser.closePages()
   await tandem?.stop()
 })
 
@@ -37,11 +32,8 @@ const command = async (name: string, body: object): Promise<number> => {
   const init = { method: 'POST', headers, body: JSON.stringify(body) }
   return (await fetch(`${tandem.url}/api/v1/${name}`, init)).status
 }
-async function open(viewport = { width: 1400, height: 900 }): Promise<OpenedPage> {
-  const one = await openDashboard(browser, `${tandem.url}/`, { viewport })
-  opened.push(one)
-  return one
-}
+const open = (viewport = { width: 1400, height: 900 }): Promise<OpenedPage> =>
+  browser.open(`${tandem.url}/`, { viewport })
 const shows = (page: Page, selector: string, expected: string | RegExp): Promise<void> =>
   vi.waitFor(async () => expect(await page.textContent(selector)).toMatch(expected), patience)
 const promptShown = (page: Page): Promise<unknown> => page.waitForSelector('#access', { state: 'visible' })
