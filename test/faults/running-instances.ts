@@ -8,6 +8,9 @@ import { until } from '../support/until.ts'
 import type { Clusters } from './clusters.ts'
 import type { Death } from './ownership-history.ts'
 
+/** How long the writer goes on while a commit is not possible yet, ms. */
+const writesWhileWaitingMS = 60_000
+
 /** The instances of one migration: which of them run, are stopped or have died, and the output of all their processes. */
 export class RunningInstances {
   readonly clusters: Clusters
@@ -224,6 +227,19 @@ export class RunningInstances {
       }
       if (Date.now() > deadline) throw new Error(`not ${what} after ${timeoutSeconds} s: ${JSON.stringify(all)}`)
       await sleep(50)
+    }
+  }
+
+  /**
+   * Waits until all instances can commit, for the given time after the last applied event. On a busy machine the writer may be faster than
+   * the sync, which then never catches up, so `stopWriting` is called after a minute.
+   */
+  async allCanCommit(timeoutSeconds: number, stopWriting: () => void): Promise<void> {
+    const timer = setTimeout(stopWriting, writesWhileWaitingMS)
+    try {
+      await this.allReach('canCommit', (progress) => progress.canCommit, timeoutSeconds, { extends: true })
+    } finally {
+      clearTimeout(timer)
     }
   }
 

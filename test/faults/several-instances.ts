@@ -92,7 +92,7 @@ export async function migrateBySeveral(
     )
     instances.note('the faults are over')
     while (workload.summary().steps < steps && !written.signal.aborted) await sleep(50)
-    await instances.allReach('canCommit', (progress) => progress.canCommit, 100)
+    await instances.allCanCommit(100, () => written.abort())
     written.abort()
     await writing
     instances.note(`the workload ended: ${JSON.stringify(workload.summary())}`)

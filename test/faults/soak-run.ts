@@ -53,8 +53,6 @@ export interface CycleReport {
 const killAtCommit = 0.3
 const killAtReversal = 0.2
 const writeUntilBlocked = 0.5
-/** How long the writer goes on while a commit is not possible yet, ms. */
-const writesWhileWaitingMS = 60_000
 
 /**
  * One sync back and forth between two replica sets, always by the same instances. Each cycle is one direction: it begins
@@ -117,13 +115,7 @@ export class SoakRun {
       after.faults = elapsed()
       const untilBlocked = random.chance(writeUntilBlocked)
       if (!untilBlocked) await writing.stop()
-      // On a busy machine the writer may be faster than the sync, which then never catches up.
-      const stopsWriting = setTimeout(() => writing.stop().catch(() => {}), writesWhileWaitingMS)
-      try {
-        await instances.allReach('canCommit', (progress) => progress.canCommit, 180, { extends: true })
-      } finally {
-        clearTimeout(stopsWriting)
-      }
+      await instances.allCanCommit(180, () => writing.stop().catch(() => {}))
       after.canCommit = elapsed()
       const metadata = await measure(cluster0.uri, cluster1.uri)
       const processes = await watch.stop()
