@@ -41,7 +41,7 @@ export async function benchDashboards(full: Shape, options: BenchOptions): Promi
     'CPU % of a core, without': cpu.without,
     'CPU % of a core for the dashboards': cpu.with - cpu.without,
     'samples per dashboard and second': cpu.samplesPerSecond,
-    'ratio of copy times, without to with dashboards': median(seconds.without) / median(seconds.with),
+    'copy time without / with dashboards': median(seconds.without) / median(seconds.with),
     'copy s, with': median(seconds.with),
     'copy s, without': median(seconds.without),
   }

@@ -86,7 +86,7 @@ export const verificationMachine = setup({
     hasFailed,
   },
   actions: {
-    /** Stores for all instances that everything has been compared once, or has to be compared again. */
+    /** These two store for all instances whether everything has been compared once. */
     publishInitiallyVerified: placeholder('publishInitiallyVerified'),
     publishRestarted: placeholder('publishRestarted'),
     rememberError: assign({ error: firstError }),

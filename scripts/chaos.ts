@@ -26,14 +26,14 @@ import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
  *   npm run chaos -- --instanceFaults 100  several instances, of which one has a fault (--instances, --faults;
  *     --away SECONDS sets how long it is stopped or cut off)
  *   npm run chaos -- --fencing 200         delayed writes, clock steps, suspensions, replaced pods (--instances, --faults)
- *   npm run chaos -- --converge 100        two instances that converge a destination with an older copy, with faults of one of them, elections and cuts
+ *   npm run chaos -- --converge 100        two instances that update an older copy, with faults of one instance, elections and cuts
  * Plans that run by their name:
  *   npm run chaos:sharded -- --seeds 30 [--instances 2] [--shards 2] [--destinationShards 2]
  *   npm run mutations -- [--phases hashing,applying] [--only lost] [--from 20]
  *   npm run soak -- --minutes 90 [--seed 1] [--instances 2] [--members 1] [--cycles 60-300] [--faults kill,stop]
  *     [--paces 8,25,80] [--log soak.jsonl]
- * --from N sets the first seed. The line of a failure names its seed. To replay it, give that seed to --from, with the count of one
- * run (--seeds 1, or --kills 5, because a run has five kills).
+ * --from N sets the first seed. The line of a failure names its seed. To replay it, pass that seed to --from, and ask for one run
+ * (--seeds 1, or --kills 5, because a run has five kills).
  * --list prints the names of the runs without running them.
  */
 const text = { type: 'string' } as const
@@ -123,7 +123,7 @@ if (values.list) {
   const tally: Tally = { passed: 0, failed: [], kinds: new Map() }
   for (const plan of plans) {
     await runPlan(plan, tally).catch((error) => {
-      console.log(`FAIL to start or stop the clusters of a plan: ${error instanceof Error ? error.message : error}`)
+      console.log(`FAIL starting or stopping a plan's clusters: ${error instanceof Error ? error.message : error}`)
       tally.failed.push('starting or stopping the clusters of a plan')
     })
   }

@@ -1,4 +1,4 @@
-/** Writes docs/states.md from the machines: `npm run docs:machines`. */
+/** Writes docs/states.md from `machines/`: `npm run docs:machines`. */
 import { writeFileSync } from 'node:fs'
 import { statesPage, statesPath } from './docs/states-page.ts'
 

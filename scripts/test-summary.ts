@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import path from 'node:path'
 import process from 'node:process'
 
-/** How much of each failure's reason is printed, with the first lines of its stack. */
+/** How many characters of a failure's reason and stack are printed. */
 const REASON_CHARACTERS = 1500
 
 /** The part of vitest's JSON reporter that is used here. */

@@ -32,8 +32,8 @@ export interface Field {
 }
 
 /**
- * The fields of an object, each followed by its nested fields. `within` decides which fields list their nested ones;
- * those that another endpoint shows are not repeated.
+ * The fields of an object, each followed by its nested fields. `expand` decides for which fields the nested
+ * ones are listed.
  */
 export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () => true, prefix = ''): Field[] {
   return Object.entries(schema.properties ?? {}).flatMap(([name, own]) => {

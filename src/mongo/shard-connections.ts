@@ -17,8 +17,8 @@ export type ShardAnswer<Result> = { shard: string } & ({ result: Result } | { er
  * Connections to the shards of a cluster, past the routers, for what a router does not show: oplogs, caches and flow
  * control. A sync must work without them. Shards may be unreachable for tandem, and may not know its user, because the
  * config servers store the users of a sharded cluster
- * (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users). So they are opened when they
- * are first used, their reads have short time limits, and a shard that fails is reported in its answer.
+ * (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users). So each is opened on first
+ * use, reads have short time limits, and a shard that fails is reported in its answer.
  */
 export class ShardConnections {
   readonly #cluster: Cluster
@@ -32,7 +32,7 @@ export class ShardConnections {
   }
 
   /**
-   * Runs `work` on each shard that the cluster has now, and returns the answers by the names of the shards. Rejects only
+   * Runs `work` on each shard that the cluster has now, and returns each answer with its shard's name. Rejects only
    * when `config.shards` cannot be read.
    */
   async each<Result>(work: (read: ShardRead) => Promise<Result>): Promise<ShardAnswer<Result>[]> {

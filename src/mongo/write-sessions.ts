@@ -11,8 +11,8 @@ import { type NumberedForms, numberedForms } from './numbered-forms.ts'
  * Every write under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only increases within
  * that session. Once the server has received a higher number, it rejects the delayed write (TransactionTooOld). A
  * session carries one write at a time. When the outcome of a write is unknown, its session is closed with a higher
- * number before anything is sent again. An instance that takes a lease over closes all sessions of the former holders,
- * whose ids are derived from the lease.
+ * number before anything is sent again. An instance that takes a lease over closes all sessions of the former holders:
+ * session ids derive from the lease.
  * https://github.com/mongodb/specifications/blob/master/source/retryable-writes/retryable-writes.md
  */
 
@@ -67,8 +67,8 @@ export interface NumberedWrite {
    */
   leaveOpen(number: Long): void
   /**
-   * The error of a write that the server rejected because another instance has closed the session and therefore taken
-   * the lease.
+   * The error of a write that the server rejected because another instance has taken the lease and closed the
+   * session.
    */
   refused(): Error
   /** Gives the session back. */

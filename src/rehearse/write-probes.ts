@@ -51,7 +51,7 @@ export const writeProbes: readonly Probe[] = [
     },
   },
   {
-    name: 'a conditional update by the server’s own clock',
+    name: 'an update can depend on the server’s own clock',
     side: 'destination',
     reason: 'instances hold their leases by the clock of the destination',
     run: async ({ db }) => {
@@ -85,7 +85,7 @@ async function bytesOf(collection: Collection, id: number): Promise<Buffer> {
   return Buffer.from(stored as unknown as Buffer)
 }
 
-/** One document of the fields of all, in this order. */
+/** One document with all fields, in this order. */
 function joined(documents: readonly Document[]): Buffer {
   const fields = documents.map((one) => Buffer.from(BSON.serialize(one)).subarray(4, -1))
   const document = Buffer.concat([Buffer.alloc(4), ...fields, Buffer.from([0])])

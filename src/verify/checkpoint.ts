@@ -8,7 +8,7 @@ import { toStored } from './verdict.ts'
 /** The partition numbers of the verifier's stream positions, stored next to those of event application. */
 export const streamPartition: Record<Side, number> = { source: -1, destination: -2 }
 
-/** The interval in which a position is stored that has advanced without passing a change. */
+/** A position that advances without passing a change is stored at this interval. */
 const idlePositionMS = 10_000
 
 export interface CheckpointParts {
@@ -73,7 +73,7 @@ export class Checkpoint {
     const stored = new Set(this.#doneRanges.filter(({ number }) => number <= safe))
     await store.saveRanges([...stored].map(({ range }) => range))
     this.#doneRanges = this.#doneRanges.filter((one) => !stored.has(one))
-    // This comes after `saveRanges`. If a range of these collections finishes later, the next checkpoint removes it.
+    // A range of these collections that finishes later is removed by the next checkpoint.
     await store.removeRanges(gone)
     if (isOver()) return
     for (const [side, follower] of followers) await this.#movePosition(side, follower)

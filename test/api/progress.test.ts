@@ -63,7 +63,7 @@ describe('GET /api/v1/progress', () => {
     expect((await shown({ ...running, verification: null })).body.progress.verification).toBeNull()
   })
 
-  test('renders integers as integers', async () => {
+  test('renders numbers as integers', async () => {
     const fractions = { ...side, hashedDocumentCount: 1.5, lagTimeSeconds: 0.2, estimatedDocumentCount: Number.NaN }
     const { progress } = (
       await shown({
@@ -148,7 +148,7 @@ describe('GET /api/v1/progress', () => {
     expect((await get('/api/v1/progress')).headers.get('cache-control')).toBe('no-store')
   })
 
-  test('answers in the failure shape when progress is not available', async () => {
+  test('returns a failure when progress is not available', async () => {
     const { get, instance, internalErrors } = apiUnderTest()
     instance.progress = () => {
       throw new Error('hunter2')

@@ -42,7 +42,7 @@ it('options are deferred and restored under the current name of the collection',
   expect(await sizeOf('journal')).toBe(capped.size)
 })
 
-it('a dropped collection is skipped, because its drop is followed later', async () => {
+it('a dropped collection is skipped, because its drop is applied later', async () => {
   const entry = await entryOf()
   await one.client.db('app').collection('log').drop()
   const deferred = new DeferredOptions(one.cluster, testContext())

@@ -40,14 +40,14 @@ export const killCases: KillCase[] = [
 export interface VerifierKillResult {
   /** Number of ranges that were stored as verified when the process died. */
   rangesBefore: number
-  /** How many of these were read again after the restart: always 0. */
+  /** How many of them were read again after the restart: must be 0. */
   rangesReadAgain: number
 }
 
 const planted = corruptions.find(({ name }) => name === 'a changed string') as (typeof corruptions)[number]
 
 /**
- * Runs one migration with the verifier on whose process is killed at the given moment and restarted. It must end COMMITTED and
+ * Runs one verified migration, kills its process at the given moment and restarts it. The migration must end COMMITTED and
  * equal, or FAILED with exactly the planted difference and, after repair and resume, COMMITTED and equal.
  */
 export async function runVerifierKill(
@@ -68,7 +68,7 @@ export async function runVerifierKill(
     await instances.start('a', { faults: { crashAt: moment } })
     await instances.begin('a')
     const tandem = instances.get('a')
-    // The scan of a collection without writes is held back before any scan begins, so the scan does not end before some ranges are stored.
+    // Holds back the scan of a collection without writes, so scanning does not end before some ranges are stored.
     await using _ = moment === 'initial hashing' ? await holdTandem(destination, 'find', `${corrupted}.words`) : null
     await until('copied', () => expectCopied(destination))
     if (isPlanted) await planted.apply(destination.db(corrupted), source.db(corrupted))
@@ -94,7 +94,7 @@ export async function runVerifierKill(
   })
 }
 
-/** Brings `tandem` to the moment. At a step of the commit, the process has killed itself. */
+/** Brings `tandem` to the moment. At a commit step, waits until the process kills itself. */
 async function untilMoment(tandem: Tandem, moment: KillMoment, random: Random): Promise<void> {
   if (moment === 'not started') return
   await tandem.waitFor(({ verification }) => verification?.source.phase === 'stream hashing', {
@@ -143,7 +143,7 @@ async function expectPlanted(tandem: Tandem): Promise<void> {
   const { namespace, kind, id, field } = mismatches[0] ?? {}
   const found = JSON.stringify({ namespace, kind, id, field })
   if (total !== 1 || mismatches.length !== 1 || found !== JSON.stringify(planted.expected)) {
-    throw new Error(`the verdict names ${total}: ${JSON.stringify(mismatches)}`)
+    throw new Error(`mismatches (${total}): ${JSON.stringify(mismatches)}`)
   }
 }
 
@@ -152,7 +152,7 @@ async function post(tandem: Tandem, command: string): Promise<void> {
   if (status !== 200) throw new Error(`${command} answered ${status} ${JSON.stringify(body)}`)
 }
 
-/** Requires that all collections except the bulk are copied, so that the copy does not overwrite the planted difference. */
+/** Requires that the collections of `corrupted` are copied, so that the copy does not overwrite the planted difference. */
 async function expectCopied(destination: MongoClient): Promise<void> {
   const collections = destination.db('tandem_internal').collection('collections')
   const copied = await collections.countDocuments({ database: corrupted, state: 'copied' })

@@ -77,7 +77,7 @@ async function minutesOf(attempt: (progressed: Progressed) => void): Promise<num
   return Math.round((Date.now() - began) / 60_000)
 }
 
-test('retry gives up after 30 minutes, also if each attempt starts from the beginning, but not if attempts continue', async () => {
+test('retry gives up after 30 minutes, also if each attempt starts from the beginning, but not if they progress', async () => {
   expect(await minutesOf(() => {})).toBe(30)
   expect(await minutesOf((progressed) => progressed(false))).toBe(30)
   expect(await minutesOf((progressed) => progressed(true))).toBe(null)

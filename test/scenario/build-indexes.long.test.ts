@@ -7,7 +7,7 @@ import { failPoint } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** `buildIndexes` from a source that emits no events for indexes, and when the coordinator dies during the builds. */
+/** Tests `buildIndexes` on a source without index events, and when the coordinator dies during the builds. */
 
 const pair = pairedSets({ source: { version: '5.0' } })
 
@@ -48,7 +48,7 @@ it('a successor of the coordinator builds the indexes that are still missing', a
   expect(await differences()).toEqual([])
 })
 
-it('excludeHashed leaves out hashed indexes of a source for which definitions are read again', async () => {
+it('excludeHashed leaves out hashed indexes that are created on the source after the start', async () => {
   await seed()
   await using tandem = await pair.startInstance()
   await startSync(tandem, { buildIndexes: 'excludeHashedAfterCopy' })

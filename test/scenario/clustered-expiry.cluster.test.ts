@@ -35,7 +35,7 @@ afterEach(async () => {
   for (const client of [pair.sourceClient, pair.destinationClient]) await monitor(client, true)
 })
 
-it('nothing expires on the destination before the commit, which sets the expiry that the source has at that time; the commit after a reversal does the same', async () => {
+it('nothing expires on the destination before a commit, which sets the current expiry of the source, also after a reversal', async () => {
   const { sourceClient, destinationClient } = pair
   await monitor(sourceClient, false)
   const source = sourceClient.db('app')

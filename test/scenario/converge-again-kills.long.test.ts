@@ -7,7 +7,7 @@ import { seedData } from '../support/seed-data.ts'
 import { type Faults, startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 import { createWorkload, type Workload } from '../support/workload.ts'
 
-/** The coordinator dies while collections are prepared to be converged again, and while they converge. A workload goes on meanwhile. */
+/** The coordinator dies while another convergence is prepared, and while it runs. A workload goes on meanwhile. */
 
 const pair = pairedSets({ source: smallOplog(64) })
 const steps = ['replan', 'replanCollections', 'replanDefinitions', 'replanEnd'] as const
@@ -24,7 +24,7 @@ async function start(id: string, faults: Faults = {}): Promise<Tandem> {
   return tandem
 }
 
-/** Its rejection is seen where it is awaited. */
+/** The caller that awaits it gets the error. */
 function write(workload: Workload, ended: AbortSignal): Promise<unknown> {
   const writing = workload.run(ended)
   writing.catch(() => {})
@@ -36,7 +36,7 @@ async function seeded(seed: string): Promise<Workload> {
   return createWorkload({ uri: pair.source.uri, seed, ddl: true, transactions: true, opsPerSecond: 20 })
 }
 
-/** Pauses running instances until the oplog no longer reaches back to their position. The workload goes on meanwhile. */
+/** Pauses running instances, runs the workload, and makes the oplog roll over past their position. */
 async function lose(instances: Iterable<Tandem>, workload: Workload): Promise<void> {
   const all = [...instances]
   for (const one of all) await one.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 120, what: 'canCommit' })
@@ -79,7 +79,7 @@ test.each(steps)('an instance that is killed at %s continues by itself, and both
 })
 
 test.each(['replanCollections', 'while it converges'] as const)(
-  'two instances, the coordinator is killed %s and never comes back: the other one ends the convergence',
+  'the coordinator of two instances is killed (%s) and never returns: the other ends the convergence',
   async (moment) => {
     const workload = await seeded(`two, ${moment}`)
     const instances = await startInstances(['a', 'b'], uris())
@@ -88,7 +88,7 @@ test.each(['replanCollections', 'while it converges'] as const)(
       await lose(instances.members.values(), workload)
       const isAtStep = moment === 'replanCollections'
       if (isAtStep) {
-        // Alone at work, it coordinates.
+        // It's alone, so it coordinates.
         await instances.members.get('a')?.stop()
         await instances.start('a', { faults: { crashAt: moment } })
         await until(

@@ -19,8 +19,7 @@ export interface WorkloadOptions {
   /** Share of DDL in the steps if `ddl` is set; 0.07 by default. */
   readonly ddlShare?: number
   /**
-   * The first value of `u`, so that a later workload on the same data does not reuse the values of an earlier one; 0 by
-   * default.
+   * The first value of the field `u`, so that workloads on the same data use different values; 0 by default.
    */
   readonly sequenceFrom?: number
   /** Steps per second. One step may be a burst of two hundred updates. */
