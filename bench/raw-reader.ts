@@ -1,5 +1,5 @@
 /**
- * The baseline for `tandem verify` and the embedded verifier. It reads both clusters at the same time as raw bytes and
+ * The baseline for `tandem verify` and the embedded verifier. It reads raw bytes from both clusters in parallel and
  * discards them. It reads in natural order, which costs the server least.
  */
 import { MongoClient } from 'mongodb'

@@ -24,7 +24,7 @@ export const commitDeadline = {
 /** Input of work that needs the sync's configuration. */
 export const configured = ({ context }: { context: InstanceContext }): WithConfiguration => withConfiguration(context)
 
-/** Reports the state of the sync as a whole and does the coordinator's work in it. */
+/** Reports the sync's state and does the coordinator's work for that state. */
 export const syncFollower = {
   id: 'syncFollower',
   src: 'syncFollower',

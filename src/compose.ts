@@ -187,7 +187,8 @@ class ClusterConnection implements Connection {
       findStored,
       perform,
       onTransition: (snapshot) => {
-        if (stateLog.logged(snapshot) === 'FAILED') onFailure()
+        // A failure that was stored before this process started is not its own: it stays up, so that `resume` can reach it.
+        if (stateLog.logged(snapshot) === 'FAILED' && this.#instance) onFailure()
       },
     })
     if (stored) await instance.restore(stored)

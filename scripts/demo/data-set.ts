@@ -169,7 +169,7 @@ function supportedBefore6({ clusteredIndex, changeStreamPreAndPostImages, ...opt
 
 async function insertAll(db: Db, name: string, documents: readonly Document[], inserted: (count: number) => void) {
   const batches: Document[][] = []
-  // Insert copies, because the driver adds `_id` to the documents it receives and the writer reuses the originals.
+  // Insert copies, because the driver adds `_id` to the documents it receives and the caller reuses the originals.
   for (let at = 0; at < documents.length; at += insertBatchDocuments) {
     batches.push(documents.slice(at, at + insertBatchDocuments).map((document) => ({ ...document })))
   }

@@ -7,7 +7,7 @@ import { networkOf } from './failed-tokens.ts'
  */
 export class ConnectionsByAddress {
   readonly #max: number
-  /** Number of open connections by address. It has no more entries than there are open connections. */
+  /** Number of open connections by address. Contains only addresses that have at least one. */
   readonly #connections = new Map<string, number>()
 
   /** @param max maximum number of connections for one address (for IPv6: for its first 64 bits) */
@@ -46,7 +46,7 @@ export class ConnectionsByAddress {
   }
 }
 
-/** True for loopback addresses, also for an IPv4 address that is mapped into IPv6. */
+/** True for loopback addresses, also for IPv4 ones that are mapped into IPv6. */
 function isLoopback(remoteAddress: string): boolean {
   return remoteAddress === '::1' || networkOf(remoteAddress).startsWith('127.')
 }

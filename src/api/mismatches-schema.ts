@@ -46,7 +46,7 @@ export const repairedSchema = objectOf({
   ),
 })
 
-/** The type of the parameter is written out, because the page's types are checked without those of Node. */
+/** The parameter's type is written out, because the dashboard is type-checked without Node's types. */
 export function renderRepaired({
   repairedDocuments,
   convergingCollections,

@@ -23,7 +23,7 @@ export const detailEntries = {
   codeName: v.exactOptional(v.pipe(v.string(), v.description("The server's name of the error code."))),
   lastError: v.exactOptional(v.pipe(v.string(), v.description('The last error of the driver or the server.'))),
   lost: v.exactOptional(
-    v.pipe(v.literal('nothing'), v.description('What is lost: nothing; absent if tandem cannot know.')),
+    v.pipe(v.literal('nothing'), v.description('nothing: no data is lost; absent if that is unknown.')),
   ),
   docs: v.exactOptional(
     v.pipe(

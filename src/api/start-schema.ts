@@ -141,7 +141,7 @@ export const startBodySchema = objectOf({
     v.pipe(
       v.boolean(),
       v.description(
-        "check does not compare the destination's free disk space with the size of the source. start never does, because it is an estimate.",
+        "check does not compare the destination's free disk space with the size of the source. start never does: both sizes are estimates.",
       ),
     ),
     false,

@@ -5,14 +5,16 @@ import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { availableMemory, refuseLittleMemory } from './memory.ts'
 
-/** Checks the memory for the embedded verifier. If no indexes are built, also refuses TTL indexes. */
-export const checkVerification: Check = async ({ configuration, source, selection }) => {
-  if (!configuration.verification.enabled) return []
-  const findings = await findingsOf(() => {
-    refuseLittleMemory(availableMemory())
-    return []
-  })
-  if (configuration.buildIndexes !== 'never') return findings
+/** Checks the memory for the embedded verifier. */
+export const checkVerifierMemory: Check = ({ configuration }) => {
+  if (configuration.verification.enabled) refuseLittleMemory(availableMemory())
+  return []
+}
+
+/** Refuses TTL indexes for a sync that is verified and builds no indexes. */
+export const checkExpiry: Check = async ({ configuration, source, selection }) => {
+  if (!configuration.verification.enabled || configuration.buildIndexes !== 'never') return []
+  const findings: Finding[] = []
   for (const database of await selection.databases(await listDatabases(source))) {
     for (const { name, uuid } of await selection.among(database, await listCollections(source, database))) {
       if (!uuid) continue

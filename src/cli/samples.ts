@@ -10,8 +10,8 @@ export interface Sample {
   at: number
   /** Progress of the instances that answered, in the order of the addresses. */
   answered: Progress[]
-  /** The other addresses, and why each has no progress. */
-  unanswered: { url: string; why: string }[]
+  /** The other addresses, and why each has no progress. `denied` means that the instance does not accept this client: waiting does not help. */
+  unanswered: { url: string; why: string; denied?: true }[]
   /** All instances that the answering ones know; empty before a sync was started. */
   rows: InstanceRow[]
   totals: InstancesTotals
@@ -36,11 +36,14 @@ export async function takeSample({
   const answered: Progress[] = []
   const unanswered: Sample['unanswered'] = []
   let first: string | null = null
-  for (const { url, reply } of replies) {
+  for (const { url, reply, status } of replies) {
     if (reply['success'] === true) {
       answered.push(reply['progress'] as Progress)
       first ??= url
-    } else unanswered.push({ url, why: String(reply['errorDescription'] ?? reply['error']) })
+    } else {
+      const why = String(reply['errorDescription'] ?? reply['error'])
+      unanswered.push({ url, why, ...((status === 401 || status === 403) && { denied: true as const }) })
+    }
   }
   const report = first === null ? null : await send(first, 'instances', '{}', { access, timeoutMS: answerMS })
   const rows = report?.reply['success'] === true ? (report.reply['instances'] as InstanceRow[]) : []

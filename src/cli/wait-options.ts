@@ -18,7 +18,7 @@ export function addWaitCommands(program: Command, env: Environment, found: Found
   addAccessOptions(program.command('wait'))
     .description(
       `wait until a condition holds for all instances; exit code ${waitCodes.reached}: it holds, ${waitCodes.failed}: one is FAILED, ` +
-        `${waitCodes.timedOut}: not in time`,
+        `${waitCodes.timedOut}: not in time, ${waitCodes.denied}: an instance denies access`,
     )
     .helpOption('-h, --help', 'print this help')
     .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)

@@ -39,6 +39,7 @@ export const waitCodes = {
   reached: exitCodes.success,
   failed: exitCodes.negative,
   timedOut: exitCodes.timedOut,
+  denied: exitCodes.refused,
 } as const
 
 const pollMS = 500
@@ -46,7 +47,7 @@ const reportMS = { interactive: 500, logged: 30_000 }
 
 /**
  * Waits until the condition holds for every instance. An instance that does not answer may be restarting, so the
- * command waits for it.
+ * command waits for it. It does not wait for an instance that denies access, for example because of the token.
  */
 export async function runWait(request: WaitRequest, output: WaitOutput): Promise<number> {
   const startedAt = performance.now()
@@ -58,10 +59,12 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
     const isReached = sample.unanswered.length === 0 && sample.answered.every(conditions[request.until])
     if (isReached) return conclude('reached', sample)
     if (failed) return conclude('failed', sample)
+    if (sample.unanswered.some(({ denied }) => denied)) return conclude('denied', sample)
     if (request.timeoutSeconds !== null && elapsed() >= request.timeoutSeconds) return conclude('timedOut', sample)
     if (performance.now() - reportedAt >= (output.interactive ? reportMS.interactive : reportMS.logged)) {
       reportedAt = performance.now()
-      output.report(`${request.until}: ${elapsed().toFixed(0)} s, ${headline(sample)}`)
+      const reasons = sample.unanswered.map(({ why }) => `; ${why}`)
+      output.report(printable(`${request.until}: ${elapsed().toFixed(0)} s, ${headline(sample)}${reasons.join('')}`))
     }
     const left = request.timeoutSeconds === null ? pollMS : Math.max(0, (request.timeoutSeconds - elapsed()) * 1_000)
     await sleep(Math.min(pollMS, left))
@@ -82,7 +85,8 @@ export async function runWait(request: WaitRequest, output: WaitOutput): Promise
   function sentences(outcome: keyof typeof waitCodes, { answered }: Sample, seconds: number): string[] {
     if (outcome === 'reached') return [`${request.until} after ${seconds} s`]
     const reasons = answered.flatMap(({ failure }) => (failure ? [errorLine(failure)] : []))
-    const what = outcome === 'failed' ? 'FAILED' : `not ${request.until} after ${seconds} s`
-    return [what, ...new Set(reasons)]
+    if (outcome === 'failed') return ['FAILED', ...new Set(reasons)]
+    if (outcome === 'denied') return ['access denied']
+    return [`not ${request.until} after ${seconds} s`, ...new Set(reasons)]
   }
 }

@@ -61,7 +61,10 @@ export async function runRehearse(
     const file = options.report === null ? null : openSync(options.report, 'w')
     const clusters = await prepared(source, destination, options)
     const databases = new RehearsalDatabases(options.prefix, { source, destination })
-    await databases.claim()
+    await databases.claim().catch(async (error) => {
+      for (const problem of await databases.cleanUp(false)) output.err(`error: ${printable(problem)}\n`)
+      throw error
+    })
     const run = new Run(options, { version, output, databases, clusters: { source, destination }, facts: clusters })
     const report = await run.report()
     const text = reportText(report)

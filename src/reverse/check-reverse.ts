@@ -49,7 +49,7 @@ export async function checkReverse({ record, source, destination, context }: Rev
   if (!former) {
     throw new RefusedError(
       'WrongState',
-      'another instance has reversed this sync, and this instance still has the state before that. Restart this instance, then check its progress',
+      'another instance has reversed this sync, but the state of this one is outdated. Restart this instance, then check its progress',
     )
   }
   await refusingLostOplog(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
@@ -86,7 +86,7 @@ function refuseUnlessReversible({ reversible, enableUserWriteBlocking }: SyncRec
     throw new RefusedError(
       'WrongState',
       `this sync was started with "enableUserWriteBlocking": "${enableUserWriteBlocking}"; only one with ` +
-        '"sourceAndDestination" can be reversed, because the source may have been written since the commit',
+        '"sourceAndDestination" can be reversed, because it blocks writes on the source after the commit',
     )
   }
 }
@@ -115,11 +115,15 @@ async function refuseChanged(
     throw new RefusedError(
       'FormerSourceChanged',
       `${namespace(foreign.database, foreign.collection)} on ${name} was changed after the commit (${foreign.operationType}), ` +
-        'and that change exists on no other cluster. A reversal would undo it, so this sync cannot be reversed any more. Copy the change yourself if you need it. Then start ' +
-        `a new sync from the current source with "existingData": "converge", which makes ${name} equal to it and writes only what differs`,
+        'and that change exists on no other cluster. A reversal would undo it, so this sync cannot be reversed any more. Copy the change yourself if you need it. ' +
+        `${newSyncRemedy}, which makes ${name} equal to it and writes only what differs`,
     )
   }
 }
+
+/** `start` is not accepted in COMMITTED, so the stored sync has to be removed first. */
+const newSyncRemedy =
+  'Stop all instances, remove this sync with tandem clean, start them again, and start a new sync from the current source with "existingData": "converge"'
 
 async function refusingLostOplog(name: string, read: () => Promise<void>): Promise<void> {
   await read().catch((error) => {
@@ -127,8 +131,8 @@ async function refusingLostOplog(name: string, read: () => Promise<void>): Promi
     throw new RefusedError(
       'OplogWindowLost',
       `the oplog of ${name} no longer reaches back to the commit, so it cannot be proved that nothing was written there since, and a reversal would delete such ` +
-        'writes; this sync cannot be reversed any more. Start a new one from the current source with "existingData": "converge", which makes ' +
-        `${name} equal to it`,
+        'writes; this sync cannot be reversed any more. ' +
+        `${newSyncRemedy}, which makes ${name} equal to it`,
       { cause: error },
     )
   })

@@ -2,7 +2,7 @@ import { type AuditEntry, auditEntriesMax } from '../domain/audit-entry.ts'
 import { deferred } from '../domain/deferred.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 
-/** Interval of the check whether entries have to be stored: a sync has begun or was reversed, ms. */
+/** How often to check whether entries must be stored (a sync began or was reversed), ms. */
 const checkMS = 5_000
 /** Delay before entries that could not be stored are sent again, ms. Each failure doubles it, up to `checkMS`. */
 const firstDelayMS = 100

@@ -11,7 +11,7 @@ export interface MoveToConfirm {
   record: SyncRecord
   /** The record on the other cluster, if there is one. */
   older: SyncRecord | null
-  /** The other cluster, from which the sync was moved if it was moved. */
+  /** The other cluster. If the sync was moved, it was from this one. */
   from: ClusterName
   cluster: Cluster
   context: RetryContext
@@ -19,7 +19,7 @@ export interface MoveToConfirm {
 
 /**
  * Throws FatalError `StoredStateConflict` unless the cluster that a reversed sync was moved from confirms the move.
- * Until the move that cluster was the destination, which only tandem writes to, so its metadata is trusted.
+ * Until then, that cluster was the destination, which only tandem writes to, so its metadata is trusted.
  *
  * A release that announces moves stores an identical copy of the record there (`Metadata.announceMove`) before it
  * writes anything on the other cluster. Earlier releases announced nothing. While a move by an earlier release is under
@@ -38,7 +38,7 @@ export async function confirmMove(move: MoveToConfirm): Promise<void> {
   throw new FatalError(
     'StoredStateConflict',
     `${name} holds a record of this sync (reversed ${times(record.generation)}), and ${from} ` +
-      `${older ? `one of its own (reversed ${times(older.generation)}), and ` : ''}does not confirm that the sync was moved from there to ` +
+      `${older ? `has another (reversed ${times(older.generation)}), and ` : ''}does not confirm that the sync was moved from there to ` +
       `${name}. One of them was not written by tandem. Nothing was changed. Find out which cluster applications write to: that is the ` +
       'source. Remove the document of tandem_internal.sync there, find out who wrote it, and start again',
   )

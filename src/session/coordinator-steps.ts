@@ -22,7 +22,7 @@ export type StepWork = (signal: AbortSignal, dryRun: boolean) => Promise<Coordin
  */
 const lateWritesLimitMS = 30_000
 
-/** The coordinator's work for each step that the sync machine's states name. */
+/** The coordinator's work for each step of the sync machine. */
 export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWork> {
   const { commit } = session
   return {
@@ -63,7 +63,7 @@ async function replan(session: SyncSession, signal: AbortSignal): Promise<Coordi
   const { runs, verification, peers } = session
   let startTime: ClusterTime | null = null
   await alone(session, signal, async () => {
-    // The whole plan uses one state of the sync. If the filters are replaced meanwhile, its report has no effect.
+    // The plan uses one state of the sync. If the filters are replaced meanwhile, this report is ignored.
     const { sync } = peers
     const { convergences, scope, filterChange } = sync.context
     await verification.ended
@@ -143,7 +143,7 @@ async function undo(session: SyncSession, signal: AbortSignal): Promise<Coordina
   return { type: 'commit.undone', aborts }
 }
 
-/** Prepares the new destination, which is the second half of a reversal. */
+/** Second half of a reversal: prepares the new destination. */
 async function prepareDestination(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
   let converges = false
   await alone(session, signal, async () => {

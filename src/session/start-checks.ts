@@ -17,7 +17,7 @@ import { checkShardingEntries } from '../checks/sharding.ts'
 import { checkTimeSeries } from '../checks/time-series.ts'
 import { checkTopology } from '../checks/topology.ts'
 import { checkTestedReleases } from '../checks/untested-releases.ts'
-import { checkVerification } from '../checks/verification.ts'
+import { checkExpiry, checkVerifierMemory } from '../checks/verification.ts'
 import { checkPatchRelease, checkVersions } from '../checks/versions.ts'
 import { checkZones } from '../checks/zones.ts'
 import { type ListedCollection, listCollections, listDatabases } from '../definitions/listing.ts'
@@ -47,7 +47,8 @@ const refusing: Check[] = [
   checkCollections,
   checkShardingEntries,
   checkIndexLimit,
-  checkVerification,
+  checkVerifierMemory,
+  checkExpiry,
   async ({ configuration, source, destination, selection }) => {
     if (configuration.existingData === 'refuse') await refuseNonEmpty(source, destination, selection)
     return []
@@ -63,7 +64,8 @@ const ofFilter: Check[] = [
   checkCollections,
   checkShardingEntries,
   checkIndexLimit,
-  checkVerification,
+  // Not the memory: the verifier of this sync is running already, or is not enabled.
+  checkExpiry,
 ]
 
 /** Checks that only inform the operator before a start. They refuse nothing. */

@@ -4,7 +4,7 @@ import { apiUnderTest } from './recording-instance.ts'
 const path = '/api/v1/resync'
 const things = { database: 'app', collection: 'things.of.mine' }
 
-test('the given collections reach the instance, and success is answered alone', async () => {
+test('the given collections reach the instance, and the answer is success', async () => {
   const { post, instance } = apiUnderTest()
   const reply = await post(path, { namespaces: [things, { database: 'other', collection: 'x' }] })
   expect([reply.status, reply.body]).toEqual([200, { success: true }])
@@ -19,7 +19,7 @@ test.each([
   [{ namespaces: [{ database: '', collection: 'x' }] }, /^namespaces\[0\]\.database: must not be empty/],
   [{ namespaces: [{ ...things, regex: 1 }] }, /^namespaces\[0\]\.regex: unknown field/],
   [{ namespaces: [things], all: true }, /^all: unknown field/],
-])('a body that is wrong is refused by its field: %j', async (body, description) => {
+])('a wrong body is refused, and its field named: %j', async (body, description) => {
   const { post, instance } = apiUnderTest()
   const reply = await post(path, body)
   expect([reply.status, reply.body.error]).toEqual([400, 'InvalidRequest'])

@@ -6,7 +6,7 @@ import { type ServedApi, type ServeOptions, serveApi } from '../../src/api/serve
 import { apiUnderTest } from './recording-instance.ts'
 
 const open: ServedApi[] = []
-/** An address of this machine that is not loopback: the server treats its clients like remote ones. */
+/** An address of this machine that is not loopback. The server treats clients from it as remote. */
 const ownAddress = Object.values(networkInterfaces())
   .flat()
   .find((one) => one && !one.internal && one.family === 'IPv4')?.address
@@ -135,7 +135,7 @@ describe('the server', () => {
     )
   })
 
-  test('reads a large body to its end and answers 413 in the failure shape', async () => {
+  test('reads a large body to its end and answers 413 with a JSON failure', async () => {
     const { url } = await served()
     for (const bytes of [1024 * 1024 + 1, 8 * 1024 * 1024]) {
       const reply = await fetch(`${url}/api/v1/start`, { method: 'POST', body: ' '.repeat(bytes) })
@@ -202,7 +202,7 @@ describe('the server', () => {
       `${health}Host: localhost\r\nContent-Length: 9\r\n\r\n{`,
       200,
     ],
-  ])('answers a HEAD that is %s with a header only', async (_what, text, status) => {
+  ])('sends only a header to a HEAD that is %s', async (_what, text, status) => {
     const { server } = await served({ headersTimeoutSeconds: 0.2, requestTimeoutSeconds: 0.3 })
     const answer = await exchange(server.port, text)
     expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))

@@ -77,6 +77,17 @@ describe('wait', () => {
     expect(said).toEqual([expect.stringContaining(stopped.url)])
   })
 
+  test('ends with 4 and the reason when an instance denies access, because waiting does not help', async () => {
+    const { api } = apiUnderTest({ token: 'the-only-token-that-is-accepted' })
+    const server = await serveApi({ api, port: 0 })
+    closers.push(server.close)
+    const url = `http://127.0.0.1:${server.port}`
+    const { exitCode, printed, said } = await wait({ urls: [url], until: 'committed', timeoutSeconds: null })
+    expect(exitCode).toBe(4)
+    expect(printed).toEqual(['access denied'])
+    expect(said).toEqual([expect.stringContaining('token')])
+  })
+
   test('prints the last progress of the instances as JSON', async () => {
     const { url } = await served({ state: 'PAUSED' })
     const { printed } = await wait({ urls: [url], until: 'paused', json: true })

@@ -115,7 +115,7 @@ test.each<[string, At[], number]>([
   ['TandemOplogShort', [() => ({ ...healthy, oplogSecondsRemaining: 7_199 })], 300],
   ['TandemOplogNotVisible', [() => ({ ...healthy, oplogVisible: false })], 1_800],
   ['TandemPausedLong', [() => ({ ...healthy, state: 'PAUSED' })], 3_600],
-  ['TandemLagging', [() => ({ ...healthy, lagTimeSeconds: 61 })], 600],
+  ['TandemLagging', [() => ({ ...healthy, canCommit: false, lagTimeSeconds: 61 })], 600],
   ['TandemNoProgress', [() => ({ ...healthy, canCommit: false, lagTimeSeconds: 61, progressedAt: 1 })], 300],
   ['TandemRetrying', [() => ({ ...healthy, retrying: { what: 'x', since: 'then' } })], 300],
   [
@@ -136,7 +136,8 @@ test.each<[string, At[], number]>([
   ['TandemDisconnected', [() => 'connecting'], 120],
 ])('%s is the only alert that fires, and it does not fire earlier (%#)', async (alert, instances, seconds) => {
   const all = await collected(instances, seconds)
-  expect(firing(all, seconds)).toEqual([alert])
+  // A sync without progress is behind as well. The alert for that has the same duration, including the range of the other one.
+  expect(firing(all, seconds).filter((one) => alert !== 'TandemNoProgress' || one !== 'TandemLagging')).toEqual([alert])
   if (seconds > 0) expect(firing(all, seconds - everySeconds)).toEqual([])
 })
 

@@ -169,7 +169,7 @@ describe('4.5: changes at the edge that bring documents without events', () => {
 })
 
 describe('4.5: writes during the commit', () => {
-  test('writes to collections that are left out are ignored (see also the workload), and writes to selected ones fail with SourceWritten', async () => {
+  test('writes to collections that are left out are ignored, and writes to selected ones fail the commit with SourceWritten', async () => {
     await seed()
     await using tandem = await running()
     const writing = new AbortController()

@@ -155,5 +155,15 @@ describe('tandem rehearse', () => {
     )
     expect(await refusal([], { cluster1: pair.source.uri })).toMatch(/lead to the same server; give two clusters/)
     expect(await pair.sourceClient.db('mine_one').collection('c').countDocuments()).toBe(1)
+    await pair.sourceClient.db('mine_one').dropDatabase()
+
+    const block = (global: boolean) => pair.destinationClient.db('admin').command({ setUserWriteBlockMode: 1, global })
+    await block(true)
+    try {
+      expect(await refusal([])).toMatch(/UserWritesBlocked/)
+    } finally {
+      await block(false)
+    }
+    await expectNothingLeft()
   })
 })

@@ -215,11 +215,14 @@ describe('FAILED', () => {
     expect(await tandem.stop()).toBe(1)
     expect(tandem.output()).toMatch(/OplogWindowLost/)
 
-    // The next process reports the stored failure.
+    // The next process reports the stored failure and stays up, so that it can be resumed.
     await fix(sourceClient)
     await using successor = await startInstance(['--exitOnFailure'])
     await vi.waitFor(() => successor.progress(), patience)
     expect((await successor.progress()).failure?.error).toBe('OplogWindowLost')
+    expect(await successor.post('resume')).toEqual(accepted)
+    await canCommit(successor)
+    expect(successor.isRunning()).toBe(true)
   })
 
   /** Inserts a document, and writes until the oplog no longer reaches back to it. */

@@ -40,7 +40,7 @@ it('after a restart a commit is accepted only once the source has opened the cha
   const streams = { failCommands: ['aggregate'], namespace: 'admin.$cmd.aggregate', errorCode: 262 }
   await using held = await failPoint(pair.sourceClient, 'failCommand', streams)
   await using tandem = await pair.startInstance()
-  // After several attempts to open the stream, the instance has long read the cluster time of the source.
+  // By the fourth attempt to open the stream, the instance has read the source's cluster time.
   await held.reached(4)
   expect(await tandem.progress()).toMatchObject({
     state: 'RUNNING',

@@ -17,7 +17,7 @@ interface Variant {
 }
 
 const seconds = (from: number, to: number): [number, number] => [from * 1_000, to * 1_000]
-/** One of this many runs takes long: writes are delayed, or an instance is away, for up to a minute. */
+/** One run in this many is long: writes are late, or an instance is suspended, for up to a minute. */
 const longEvery = 8
 const stepsMax = 60
 const bulkMax = 20_000
@@ -29,7 +29,7 @@ const stepped = (count: number): Variant => ({
   make: (clock) => clockSteps(clock, count),
 })
 
-/** Faults by their kind. Every seed of a kind takes the next of its variants. */
+/** Faults by kind. Successive seeds of a kind take its variants in turn. */
 const kinds: Record<string, (long: boolean) => Variant[]> = {
   late: (long) => {
     // The driver gives up hanging connections after half a minute.
