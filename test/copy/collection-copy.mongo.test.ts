@@ -57,17 +57,20 @@ function follower(catalog: Catalog, reload: () => Promise<void>, copyEnded: (ent
   })
 }
 
+async function createCollections(): Promise<void> {
+  for (const client of [clusters.sourceClient, clusters.destinationClient]) await client.db('app').createCollection('c')
+  await clusters.sourceClient
+    .db('app')
+    .collection('c')
+    .insertMany([{ a: 1 }, { a: 2 }, { a: 3 }])
+  await appendOplogNote(clusters.source, 'test')
+}
+
 // Open segments that were read before the plan contain none of this collection, so its copy would end at once.
 it.each(['before', 'after'] as const)(
   'a follower does not end the copy of a collection that the coordinator plans %s the follower reads the catalog',
   async (moment) => {
-    for (const client of [clusters.sourceClient, clusters.destinationClient])
-      await client.db('app').createCollection('c')
-    await clusters.sourceClient
-      .db('app')
-      .collection('c')
-      .insertMany([{ a: 1 }, { a: 2 }, { a: 3 }])
-    await appendOplogNote(clusters.source, 'test')
+    await createCollections()
     const planner = await unplanned()
     const catalog = new Catalog()
     catalog.add({ ...planner })
@@ -90,3 +93,16 @@ it.each(['before', 'after'] as const)(
     expect(copiedAtEnd).toEqual([3])
   },
 )
+
+it('a definition that is stored late, as it was before the plan, does not remove the plan', async () => {
+  await createCollections()
+  const entry = await unplanned()
+  const stale = { ...entry }
+  await plan(entry)
+  await clusters.metadata.collections.save([stale])
+  const { estimatedBytes, estimatedDocuments } = entry
+  expect(await clusters.metadata.collections.load()).toMatchObject([
+    { planned: true, estimatedBytes, estimatedDocuments },
+  ])
+  expect(estimatedDocuments).toBe(3)
+})
