@@ -30,6 +30,7 @@ import type { Publication, SharedStream } from '../mongo/shared-stream.ts'
 import type { Tombstone } from '../mongo/tombstone-store.ts'
 import { CopyEnds } from './copy-ends.ts'
 import { Lanes } from './lanes.ts'
+import { unlessOlder } from './older-than-convergence.ts'
 import { sameMembers, wholeCollections } from './whole-collections.ts'
 
 const laneCount = 4
@@ -315,7 +316,7 @@ export class EventApplication {
         : laneHash(bytes, event.idType, event.idStart, event.idEnd) % this.#lanes.size
       // A replacement may change the spelling of the _id: the event has the old spelling, the document the new one.
       const idElement = event.document ? idElementOf(event.document) : event.idElement
-      this.#lanes.put(lane, entry, event, idElement, isCapped(entry.wanted.options))
+      this.#lanes.put(lane, entry, unlessOlder(event, entry), idElement, isCapped(entry.wanted.options))
       if (this.#lanes.full) await this.#lanes.waitForCapacity()
     }
     if (definitions.length > 0) await followCollected()

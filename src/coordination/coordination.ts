@@ -7,6 +7,7 @@ import { isAlive, isExpired, type OwnerToken, ownerToken, parseOwner } from '../
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Lease, LeaseLoss } from '../mongo/lease.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import { ClaimNumbers } from './claim-numbers.ts'
 import { Evictions } from './evictions.ts'
 import type { StoreFailureDetector } from './failure-detector.ts'
 import type { Liveness } from './liveness.ts'
@@ -37,6 +38,7 @@ const roundMS = 400
  * `held` and waits for `changed`.
  */
 export class Coordination {
+  readonly segmentClaims = new ClaimNumbers()
   readonly #parts: CoordinationParts
   readonly #store: OwnershipStore
   readonly #election

@@ -58,11 +58,8 @@ export class CollectionCopy {
   /** Phases that are already logged. A phase is logged once, even if a collection is created later. */
   readonly #loggedPhases = new Set<CopyPhase>()
   #closing: Promise<unknown> | null = null
-  /**
-   * The number of the last claim. It starts at the current time, so that it is higher than the numbers that an earlier
-   * CollectionCopy used in the same lease term.
-   */
-  #claimNumber = Date.now()
+  /** The number of the last claim. It is higher than those of an earlier CollectionCopy in the same lease term. */
+  #claimNumber: number
   /** Claimed segments whose copy has not begun. */
   readonly #claimed = new Map<string, Segment>()
   /** The background reads that find collections whose copy has ended; null while none runs. */
@@ -76,6 +73,7 @@ export class CollectionCopy {
 
   constructor(parts: CollectionCopyParts) {
     this.#parts = parts
+    this.#claimNumber = parts.coordination.segmentClaims.next(Date.now())
     this.#signal = AbortSignal.any([parts.context.signal, this.#stop.signal])
     this.#work = new TrackedWork(this.#signal)
     this.#progress = new SegmentProgress(parts.metadata.segments, parts.coordination.token)
@@ -243,7 +241,7 @@ export class CollectionCopy {
     const limit = coordination.members.length <= 1 ? claimedAlone : claimedShared
     const isExpired = (owner: string): boolean => coordination.isExpired(owner)
     for (let attempt = 0; attempt < claimAttempts; attempt++) {
-      this.#claimNumber += 1
+      this.#claimNumber = coordination.segmentClaims.next()
       const claimed = await metadata.segments.claim(coordination.token, this.#claimNumber, limit, isExpired)
       if (claimed.length > 0) return claimed
     }

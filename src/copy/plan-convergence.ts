@@ -65,7 +65,8 @@ export interface ConvergencePlanParts {
  * The returned start time is that of an oplog no-op which is written after all work has stopped. Therefore it is not
  * earlier than any stored position, and for `all` it becomes the position of every partition. Convergence reads the
  * source at this time or later. A change is therefore contained in every such read, or has an event that is applied
- * while the collection is `copying`.
+ * while the collection is `copying`. Earlier events, between the stored positions and the start time, are applied too,
+ * perhaps when the collection is `copied`. They only name documents to be read (`src/apply/older-than-convergence.ts`).
  *
  * For `all`, definitions are reconciled twice. The first time is before the start time is taken, because building
  * indexes may take long and the oplog may roll over meanwhile. The second time includes the changes before the start

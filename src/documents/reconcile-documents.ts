@@ -39,8 +39,8 @@ export interface ReconcileDependencies extends TombstoneRecorder {
 }
 
 /**
- * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later). tandem is built
- * on this operation. It is safe to run again from the start after any failure, and in any order between documents.
+ * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later, and no earlier than
+ * the start time of the collection's last convergence). tandem is built on this operation. It is safe to run again from the start after any failure, and in any order between documents.
  *
  * While a collection is being copied, the identity of a document is recorded as a tombstone before the document is
  * deleted. The copy may have read the document earlier and insert it later, so the identity is reconciled again when
@@ -63,10 +63,12 @@ export async function reconcileDocuments(
     const changed = [...identities.values()].map(({ idElement }) => ({ idElement }))
     await recordTombstones(dependencies, entry, changed)
   }
+  // An older read may lack changes that have no events.
+  const asOf = laterOf(notBefore, entry.convergedFrom ?? 0n)
   await retry(`applying changes to ${entry.database}.${entry.name}`, dependencies.context, async () => {
     try {
-      if (needsOneLane(entry)) await inOrder(dependencies, entry, identities, notBefore)
-      else await inBulk(dependencies, entry, identities, notBefore)
+      if (needsOneLane(entry)) await inOrder(dependencies, entry, identities, asOf)
+      else await inBulk(dependencies, entry, identities, asOf)
     } catch (error) {
       if (error instanceof MovedError && (await dependencies.locate?.(entry)) === false) return
       throw error

@@ -30,7 +30,8 @@ export interface CatalogEntry {
   converging: boolean
   /**
    * The start time of the collection's last convergence; null if there was none. The convergence reads the source at
-   * this time or later, so it includes every document that an event up to this time inserted.
+   * this time or later, so it includes every document that an event up to this time inserted. It also includes changes
+   * up to this time that have no events, so an earlier event does not show what its document contains.
    */
   convergedFrom: ClusterTime | null
   /** The definition on the source at the last reconciliation. */

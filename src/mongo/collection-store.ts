@@ -73,7 +73,11 @@ export class CollectionStore {
     }))
   }
 
-  /** Stores the coordinator's view of collections. The instance that ends their copy stores its progress. */
+  /**
+   * Stores the coordinator's view of collections. The instance that ends their copy stores its progress. A plan is
+   * stored concurrently, so `savePlanned` and `converge` alone change `planned`. Otherwise a retry of this write, built
+   * before the plan, would remove the plan, and the collection would be planned again while others copy its segments.
+   */
   async save(entries: CatalogEntry[]): Promise<void> {
     const term = this.#coordinator.term
     await this.#stored.updateFenced(
@@ -91,9 +95,6 @@ export class CollectionStore {
             shardKey: storedKey(entry.shardKey),
             refusedIndexes: entry.refusedIndexes,
             awaitsIndexes: entry.awaitsIndexes,
-            estimatedBytes: entry.estimatedBytes,
-            estimatedDocuments: entry.estimatedDocuments,
-            planned: entry.planned,
           },
           $setOnInsert: {
             state: entry.state,
@@ -101,6 +102,9 @@ export class CollectionStore {
             convergedFrom: entry.convergedFrom === null ? null : toTimestamp(entry.convergedFrom),
             endedPartitions: [],
             totalCopied: entry.state === 'copied' ? (entry.totalCopied ?? 0) : null,
+            planned: entry.planned,
+            estimatedBytes: entry.estimatedBytes,
+            estimatedDocuments: entry.estimatedDocuments,
           },
         },
         upsert: true,

@@ -57,7 +57,9 @@ export class RecheckComparison {
   }
 
   async #comparePart(entry: CatalogEntry, list: Recheck[]): Promise<void> {
-    const notBefore = list.reduce((latest, { changedAt }) => laterOf(latest, changedAt), this.#parts.knownTime())
+    // The stream may lack changes from before the collection was last converged.
+    const known = laterOf(this.#parts.knownTime(), entry.convergedFrom ?? 0n)
+    const notBefore = list.reduce((latest, { changedAt }) => laterOf(latest, changedAt), known)
     const found = await this.findDifferent(
       entry,
       list.map(({ idElement }) => idElement),

@@ -1,3 +1,4 @@
+import type { Timestamp } from 'mongodb'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { EventApplication, type EventApplicationParts } from '../../src/apply/event-application.ts'
 import { Catalog, type CatalogEntry } from '../../src/domain/catalog.ts'
@@ -31,6 +32,7 @@ interface Row {
 
 const rows = (from: number, to: number): Row[] => Array.from({ length: to - from }, (_, at) => ({ _id: from + at }))
 const things = () => source().collection<Row>('things')
+const hidden = () => source().collection<Row>('hidden')
 const applied = () => destination().collection('things').countDocuments()
 
 async function now(): Promise<ClusterTime> {
@@ -46,7 +48,7 @@ async function applicationOf(
   parts: Partial<EventApplicationParts> = {},
 ): Promise<EventApplication> {
   await createOnBoth('things', options)
-  const catalog = new Catalog()
+  const catalog = parts.catalog ?? new Catalog()
   for (const entry of [await clusters.entryOf(database, 'things'), ...others]) catalog.add(entry)
   const start: StreamPosition = { kind: 'time', time: (await now()) + 1n }
   const { metadata } = clusters
@@ -188,6 +190,45 @@ it('while a position is being stored, later ones do not wait in a queue', async 
   await run
   expect(stored).toHaveBeenCalledTimes(3)
   expect((await metadata.loadPosition(0))?.time).toBe(application.appliedTime)
+})
+
+// Changes under the excluded name have no events. The rename back to the selected name has one, but it is older than the
+// convergence, so it requests no other.
+it.each<[string, Row[], () => Promise<unknown>, () => Promise<unknown>]>([
+  ['lost', rows(1, 2), () => things().deleteOne({ _id: 1 }), () => hidden().insertOne({ _id: 1 })],
+  ['resurrected', rows(2, 3), () => things().insertOne({ _id: 1 }), () => hidden().deleteOne({ _id: 1 })],
+  [
+    'left old',
+    rows(1, 2),
+    () => things().replaceOne({ _id: 1 }, { n: 1 }),
+    () => hidden().updateOne({ _id: 1 }, { $set: { n: 2 } }),
+  ],
+])('no document is %s by an event that is older than the last convergence of its collection', async (...tried) => {
+  const [, before, selected, excluded] = tried
+  const filter = { includeNamespaces: [{ database, collections: ['things'] }], excludeNamespaces: null }
+  const catalog = new Catalog()
+  const selection = new Selection(clusters.source, filter)
+  const application = await applicationOf(undefined, {}, [], { catalog, selection })
+  const [entry] = catalog.entries() as [CatalogEntry]
+  await things().insertMany(before)
+  await selected()
+  await things().rename('hidden')
+  await excluded()
+  await hidden().rename('things')
+  entry.convergedFrom = await now()
+  await destination()
+    .collection<Row>('things')
+    .insertMany(await things().find().toArray())
+  const reads = vi.spyOn(clusters.source, 'read')
+  onTestFinished(() => reads.mockRestore())
+  application.drainTo(await now())
+  const run = application.run()
+  await now()
+  await run
+  const finds = reads.mock.calls.map(([, command]) => command).filter((command) => 'find' in command)
+  const asOf = finds.map(({ readConcern }) => (readConcern.afterClusterTime as Timestamp).toBigInt())
+  await clusters.expectEqual(database)
+  expect(new Set(asOf)).toEqual(new Set([entry.convergedFrom]))
 })
 
 it('a drain to the time of a transaction of many batches applies the whole transaction', async () => {

@@ -29,6 +29,8 @@ export interface Rules {
   refused: 'recorded' | 'ignored'
   /** The owner that ends the copy asks the store whether other instances have recorded identities. */
   asksStore: boolean
+  /** An event from before the start time of the convergence is applied as it is. Otherwise, its document is read. */
+  trustsOlderEvents: boolean
   /** A successor begins only when the destination has finished the writes of the crashed process. */
   waitsForDelayedWrites: boolean
 }
@@ -42,6 +44,7 @@ export const rules: Rules = {
   differing: 'recorded',
   refused: 'recorded',
   asksStore: true,
+  trustsOlderEvents: false,
   waitsForDelayedWrites: true,
 }
 
@@ -262,6 +265,12 @@ export interface Outcome {
   stuck: string[] | null
 }
 
+/** The event of a change from before the start time of the convergence, as it is applied (src/apply/older-than-convergence.ts). */
+function olderEvent(kind: SourceStep, { trustsOlderEvents }: Rules): SourceEvent {
+  if (!trustsOlderEvents || kind === 'update') return { kind: 'update' }
+  return kind === 'insert' ? { kind, version: 5 } : { kind }
+}
+
 /** Explores all reachable states breadth-first, up to the first violation. */
 export function explore(
   rules: Rules,
@@ -272,12 +281,17 @@ export function explore(
     crashes: number
     /** The document on the destination when the collection converges; undefined for a copy. */
     existing?: 'same' | 'other' | 'nothing'
+    /**
+     * Changes from before the start time of the convergence whose events are not applied yet. Changes without events,
+     * under an excluded name, followed them.
+     */
+    backlog?: readonly SourceStep[]
   },
 ): Outcome {
   const start: State = {
     todo: scenario.steps,
     source: scenario.exists ? 1 : null,
-    events: [],
+    events: (scenario.backlog ?? []).map((kind) => olderEvent(kind, rules)),
     destination: scenario.existing === 'same' ? 1 : scenario.existing === 'other' ? 0 : null,
     converges: scenario.existing !== undefined,
     copy: 'begin',

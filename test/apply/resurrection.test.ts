@@ -95,4 +95,27 @@ describe('a document of a converging collection', () => {
   ])('would stay different if %s', (_, broken, crashes) => {
     expect(tryAll(broken, crashes, existing).violation).not.toBeNull()
   })
+
+  describe('whose older events are applied while or after it converges, after changes without events', () => {
+    const older = [...histories(true, 2), ...histories(false, 2)]
+    const behind = existing
+      .filter(({ steps }) => steps.length <= 1)
+      .flatMap((scenario) => older.map((backlog) => ({ ...scenario, backlog })))
+
+    it('ends equal to the source', () => {
+      const outcome = tryAll({}, 2, behind)
+      expect(outcome.violation).toBeNull()
+      expect(outcome.stuck).toBeNull()
+      expect(outcome.quiet).toBeGreaterThan(300)
+    })
+
+    it('would be lost, resurrected or left old if these events were applied as they are', () => {
+      const isViolated = (backlog: SourceStep, exists: boolean): boolean =>
+        tryAll({ trustsOlderEvents: true }, 0, [{ exists, steps: [], existing: 'same', backlog: [backlog] }])
+          .violation !== null
+      expect(isViolated('delete', true)).toBe(true)
+      expect(isViolated('insert', false)).toBe(true)
+      expect(isViolated('insert', true)).toBe(true)
+    })
+  })
 })

@@ -1,4 +1,5 @@
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
+import { ClaimNumbers } from '../../src/coordination/claim-numbers.ts'
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { CollectionCopy } from '../../src/copy/collection-copy.ts'
 import { planCopy } from '../../src/copy/plan-copy.ts'
@@ -31,20 +32,26 @@ async function plan(entry: CatalogEntry): Promise<void> {
   await segments.open(await collections.savePlanned([entry]))
 }
 
+/** An instance that is not the coordinator, with a lease term of its own. */
+function instance(members: string[]): Coordination {
+  const segmentClaims = new ClaimNumbers()
+  const fixed = { leading: false, token: 'follower#1', coordinatorEpoch: 0, isExpired: () => false }
+  return { ...fixed, members, segmentClaims } as unknown as Coordination
+}
+
 /** The copy of an instance that is not the coordinator. `reload` may do more than read the catalog again. */
-function follower(catalog: Catalog, reload: () => Promise<void>, copyEnded: (entry: CatalogEntry) => Promise<void>) {
+function follower(
+  catalog: Catalog,
+  reload: () => Promise<void>,
+  copyEnded: (entry: CatalogEntry) => Promise<void>,
+  coordination = instance(['coordinator', 'follower']),
+) {
   return new CollectionCopy({
     source: clusters.source,
     destination: clusters.destination,
     metadata: clusters.metadata,
     catalog,
-    coordination: {
-      leading: false,
-      token: 'follower#1',
-      members: ['coordinator', 'follower'],
-      coordinatorEpoch: 0,
-      isExpired: () => false,
-    } as unknown as Coordination,
+    coordination,
     partitionCount: partitions,
     throttle,
     context: clusters.context,
@@ -57,17 +64,20 @@ function follower(catalog: Catalog, reload: () => Promise<void>, copyEnded: (ent
   })
 }
 
+async function createCollections(): Promise<void> {
+  for (const client of [clusters.sourceClient, clusters.destinationClient]) await client.db('app').createCollection('c')
+  await clusters.sourceClient
+    .db('app')
+    .collection('c')
+    .insertMany([{ a: 1 }, { a: 2 }, { a: 3 }])
+  await appendOplogNote(clusters.source, 'test')
+}
+
 // Open segments that were read before the plan contain none of this collection, so its copy would end at once.
 it.each(['before', 'after'] as const)(
   'a follower does not end the copy of a collection that the coordinator plans %s the follower reads the catalog',
   async (moment) => {
-    for (const client of [clusters.sourceClient, clusters.destinationClient])
-      await client.db('app').createCollection('c')
-    await clusters.sourceClient
-      .db('app')
-      .collection('c')
-      .insertMany([{ a: 1 }, { a: 2 }, { a: 3 }])
-    await appendOplogNote(clusters.source, 'test')
+    await createCollections()
     const planner = await unplanned()
     const catalog = new Catalog()
     catalog.add({ ...planner })
@@ -90,3 +100,43 @@ it.each(['before', 'after'] as const)(
     expect(copiedAtEnd).toEqual([3])
   },
 )
+
+it('a definition that is stored late, as it was before the plan, does not remove the plan', async () => {
+  await createCollections()
+  const entry = await unplanned()
+  const stale = { ...entry }
+  await plan(entry)
+  await clusters.metadata.collections.save([stale])
+  const { estimatedBytes, estimatedDocuments } = entry
+  expect(await clusters.metadata.collections.load()).toMatchObject([
+    { planned: true, estimatedBytes, estimatedDocuments },
+  ])
+  expect(estimatedDocuments).toBe(3)
+})
+
+it('a copy that begins again in the same lease term continues segments that were claimed before, also after the clock was set back', async () => {
+  await createCollections()
+  const entry = await unplanned()
+  await plan(entry)
+  const catalog = new Catalog()
+  catalog.add(entry)
+  const alone = instance(['follower'])
+  const copyOf = () =>
+    follower(
+      catalog,
+      async () => {},
+      async () => {},
+      alone,
+    )
+  const former = copyOf()
+  await former.begin()
+  expect(await former.claim()).toHaveLength(1)
+  await former.close()
+  const clock = vi.spyOn(Date, 'now').mockReturnValue(Date.now() - 3_600_000)
+  onTestFinished(() => clock.mockRestore())
+  const copy = copyOf()
+  clock.mockRestore()
+  await copy.begin()
+  expect(await copy.claim()).toHaveLength(1)
+  await copy.close()
+})
