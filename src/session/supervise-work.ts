@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { DeadlineInput } from '../../machines/instance-context.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { type Failure, FatalError, StoppedError, toFailure } from '../domain/errors.ts'
+import { limitReason } from './commit-limit.ts'
 import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -16,10 +17,7 @@ export function superviseDeadline(session: SyncSession, input: DeadlineInput, se
   const { abortsBefore, commitUntil, failure } = input
   if (commitUntil === null) return () => {}
   const expire = (): void => {
-    const why = failure
-      ? `it had failed with ${failure.error}: ${failure.errorDescription}`
-      : `it waited for ${session.commit.waitingFor}`
-    const reason = `the commit was aborted by its maxSeconds: ${why}`
+    const reason = limitReason(session, failure, true)
     session.peers.abort(abortsBefore, { reason }).catch((error) => reportFailure(session, error, sendBack))
   }
   const timer = setTimeout(expire, Math.max(0, commitUntil - Date.now()))

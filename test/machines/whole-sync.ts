@@ -3,7 +3,7 @@ import { instanceMachine } from '../../machines/instance.ts'
 import { freshContext, reversedContext, storable } from '../../machines/instance-context.ts'
 import { syncMachine } from '../../machines/sync.ts'
 import { type CoordinatorReport, freshSync, type SyncEvent } from '../../machines/sync-context.ts'
-import { pathOf, stepOf, viewOf } from '../../machines/sync-view.ts'
+import { canBeAborted, pathOf, stepOf, viewOf } from '../../machines/sync-view.ts'
 import { publicState } from '../../src/session/report-progress.ts'
 import {
   type AnyEvent,
@@ -339,8 +339,10 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
     case 'rehearse':
       return commit(whole, one, true)
     case 'abort': {
-      if (!snapshot.can({ type: 'sync.abort' })) return whole
-      const { abortsBefore } = snapshot.context
+      const isReceived = snapshot.can({ type: 'sync.abort' })
+      const isAccepted = ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED'].includes(publicState(snapshot))
+      if (!isReceived && !(isAccepted && canBeAborted(whole.sync))) return whole
+      const { abortsBefore } = isReceived ? snapshot.context : { abortsBefore: whole.sync.context.aborts }
       const next = send(whole, { type: 'commit.aborted', abortsBefore, reason: null, rehearsal: null })
       return deliver(next, one, { type: 'sync.observed', sync: viewOf(next.sync, next.revision) })
     }
