@@ -65,6 +65,8 @@ export interface JournalFields {
   'verdict pass': { pass: number; differences: number }
   verdict: { differences: number }
   'commit step': { step: string }
+  /** `step`: the coordinator's step, as docs/states.md names it. */
+  'rehearsal failed': ErrorDetails & { error: string; errorDescription: string; step: string; stack?: string }
   /** `received`: when the command was received. */
   audit: Omit<AuditEntry, 'time' | 'mongosyncID'> & { received: string }
   'audit not stored': { error: string }
@@ -146,6 +148,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'verdict pass': 'info',
   verdict: 'info',
   'commit step': 'info',
+  'rehearsal failed': 'error',
   audit: 'info',
   'audit not stored': 'warn',
   'request failed': 'error',

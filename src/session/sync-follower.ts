@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import type { SyncStep } from '../../machines/sync.ts'
-import { type SyncSnapshot, stepOf } from '../../machines/sync-view.ts'
+import { canBeAborted, type SyncSnapshot, stepOf } from '../../machines/sync-view.ts'
 import { deferred } from '../domain/deferred.ts'
-import { StoppedError } from '../domain/errors.ts'
+import { type Failure, StoppedError } from '../domain/errors.ts'
 import { CommitLimit, limitReason, type OwnLimit } from './commit-limit.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -17,7 +17,7 @@ export interface SyncFollowerParts {
   session: SyncSession
   part: () => CommitPart
   /** The commit that this instance was asked for. */
-  asked: () => OwnLimit & { dryRun: boolean }
+  asked: () => OwnLimit & { dryRun: boolean; failure: Failure | null }
   /** Resolves when all runs that the machine has left have ended. */
   ended: () => Promise<unknown>
   /** Resolves when the instance's context is stored. */
@@ -93,13 +93,17 @@ export class SyncFollower {
     }
   }
 
-  /** Reports the state and enforces the time limit of the commit, for an instance that has failed. */
+  /**
+   * Reports the state, for an instance that has failed in a commit. Enforces the time limit of the commit, and ends a
+   * rehearsal, so that the source does not stay blocked until the operator acts.
+   */
   async watch(): Promise<void> {
     const { peers, coordination } = this.#parts.session
     while (!this.#signal.aborted) {
       const sync = await peers.load()
       if (this.#signal.aborted) return
       this.#reportState()
+      await this.#failRehearsal(sync)
       if (coordination.leading) await this.#abortLate(sync)
       await peers.wait(this.#signal)
     }
@@ -142,6 +146,15 @@ export class SyncFollower {
     const { failure, aborts } = sync.context
     const reason = limitReason(session, failure, part() !== null)
     return await session.peers.abort(aborts, { reason })
+  }
+
+  async #failRehearsal(sync: SyncSnapshot): Promise<void> {
+    const { session, asked } = this.#parts
+    const { abortsBefore, dryRun, failure } = asked()
+    const { aborts, request } = sync.context
+    const isRehearsal = dryRun || request?.dryRun === true
+    if (!isRehearsal || failure === null || aborts !== abortsBefore || !canBeAborted(sync)) return
+    await session.commit.failRehearsal(abortsBefore, failure)
   }
 
   #reportState(): void {
