@@ -49,7 +49,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
         superviseSync({ ...parts, session: current(), report }, input.watching),
       ),
       undo: fromCallback(() => superviseUndo({ ...parts, session: current(), report })),
-      commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(current(), input, sendBack)),
+      commitDeadline: fromCallback(({ input }) => superviseDeadline(current(), input)),
       metadataMove: fromPromise(({ signal }) => onceStored(signal, () => swapDirection(signal))),
       hold: fromPromise(async () => {
         await transitioned()

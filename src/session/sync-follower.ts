@@ -96,8 +96,9 @@ export class SyncFollower {
   /**
    * Reports the state, for an instance that has failed in a commit. Enforces the time limit of the commit, and ends a
    * rehearsal, so that the source does not stay blocked until the operator acts.
+   * @param succeeded called after each round
    */
-  async watch(): Promise<void> {
+  async watch(succeeded: () => void): Promise<void> {
     const { peers, coordination } = this.#parts.session
     while (!this.#signal.aborted) {
       const sync = await peers.load()
@@ -105,6 +106,7 @@ export class SyncFollower {
       this.#reportState()
       await this.#failRehearsal(sync)
       if (coordination.leading) await this.#abortLate(sync)
+      succeeded()
       await peers.wait(this.#signal)
     }
   }
