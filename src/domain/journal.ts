@@ -25,6 +25,8 @@ export interface JournalFields {
     retrying?: string
     stack?: string
   }
+  /** `state`: the public state, which the failure does not change. */
+  'failure ignored': ErrorDetails & { error: string; errorDescription: string; state: string }
   progress: Record<string, unknown>
   retrying: { what: string; error: string }
   'retry ended': { what: string; attempts: number; seconds: number }
@@ -149,6 +151,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   verdict: 'info',
   'commit step': 'info',
   'rehearsal failed': 'error',
+  'failure ignored': 'error',
   audit: 'info',
   'audit not stored': 'warn',
   'request failed': 'error',
