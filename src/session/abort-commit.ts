@@ -49,7 +49,7 @@ export async function abortCommit(sync: SyncInstance): Promise<void> {
  */
 export async function abortWithOthers(sync: SyncInstance, abort: () => Promise<void>): Promise<void> {
   const { actor, session, state } = sync
-  const isNextRequested = session !== null && canBeAborted(session.peers.sync)
+  const isNextRequested = session ? canBeAborted(session.peers.sync) : false
   if (state === 'RUNNING' && actor.getSnapshot().context.commitAborted && !isNextRequested) return
   try {
     await abort()
