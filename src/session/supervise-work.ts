@@ -81,11 +81,7 @@ function showRetries({ context }: SyncSession, what: string, signal: AbortSignal
  * Repeats the work until it succeeds. After the lease was lost, the machine takes it again. Other errors are passed to
  * `onFault`.
  */
-async function again(
-  work: () => Promise<void>,
-  signal: AbortSignal,
-  onFault: (error: unknown) => void,
-): Promise<void> {
+async function again(work: () => Promise<void>, signal: AbortSignal, onFault: (error: unknown) => void): Promise<void> {
   while (!signal.aborted) {
     try {
       return await work()
