@@ -56,6 +56,14 @@ export function viewOf(sync: SyncSnapshot, revision: number): SyncView {
   }
 }
 
+/**
+ * True while a commit is stored that can be aborted, whichever instances have received it: from its request until its
+ * decision, and also after it has failed.
+ */
+export function canBeAborted(sync: SyncSnapshot): boolean {
+  return sync.can({ type: 'commit.aborted', abortsBefore: sync.context.aborts, reason: null, rehearsal: null })
+}
+
 /** The coordinator's step in this state; null when the coordinator has nothing to do. */
 export function stepOf(sync: SyncSnapshot): SyncStep | null {
   for (const meta of Object.values(sync.getMeta())) if (meta) return meta.step

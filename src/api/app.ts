@@ -182,7 +182,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/abort',
       describeCommand(
         'abort',
-        'Aborts a commit until its decision is stored, shortly before canWrite: COMMITTING to RUNNING, on all instances.',
+        'Aborts a commit until its decision is stored, shortly before canWrite: COMMITTING to RUNNING, on all instances. Every instance accepts it.',
         noBody,
         successSchema,
       ),

@@ -25,6 +25,8 @@ export interface JournalFields {
     retrying?: string
     stack?: string
   }
+  /** `state`: the public state, which the failure does not change. */
+  'failure ignored': ErrorDetails & { error: string; errorDescription: string; state: string }
   progress: Record<string, unknown>
   retrying: { what: string; error: string }
   'retry ended': { what: string; attempts: number; seconds: number }
@@ -65,6 +67,8 @@ export interface JournalFields {
   'verdict pass': { pass: number; differences: number }
   verdict: { differences: number }
   'commit step': { step: string }
+  /** `step`: the coordinator's step, as docs/states.md names it. */
+  'rehearsal failed': ErrorDetails & { error: string; errorDescription: string; step: string; stack?: string }
   /** `received`: when the command was received. */
   audit: Omit<AuditEntry, 'time' | 'mongosyncID'> & { received: string }
   'audit not stored': { error: string }
@@ -146,6 +150,8 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'verdict pass': 'info',
   verdict: 'info',
   'commit step': 'info',
+  'rehearsal failed': 'error',
+  'failure ignored': 'error',
   audit: 'info',
   'audit not stored': 'warn',
   'request failed': 'error',

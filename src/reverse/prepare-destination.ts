@@ -46,7 +46,7 @@ export async function prepareDestination({
   atStep('reverseDeferOptions')
   await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
   await metadata.createIndexes()
-  await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context.signal))
+  await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context))
   await deferAgain(commit)
   if (await beginsUnknown(metadata)) return true
   if (!(await reachesStoredPositions(source, metadata, context))) return true

@@ -1,6 +1,8 @@
+import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { currentFilters, type FilterRequest, sameFilters } from '../domain/filter-request.ts'
 import { refuseContradictions } from '../domain/start-rules.ts'
+import { nextStep } from './resync.ts'
 import { checkFilter } from './start-checks.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -33,7 +35,7 @@ export async function changeFilter(
 ): Promise<void> {
   const { peers, record, context } = session
   const sync = await peers.load(until)
-  if (!sync.matches('replicating') && !sync.matches('replanning')) throw notReplicating()
+  if (!sync.matches('replicating') && !sync.matches('replanning')) throw notReplicating(sync)
   const { convergences, filterChange } = sync.context
   const before = currentFilters(record.configuration, sync.context.filters)
   const isPlannedSo = filterChange === null || filterChange.dropExcluded === dropExcluded
@@ -43,13 +45,13 @@ export async function changeFilter(
   const isStored =
     after.context.convergences > convergences &&
     sameFilters(currentFilters(record.configuration, after.context.filters), filters)
-  if (!isStored) throw notReplicating()
+  if (!isStored) throw notReplicating(after)
   context.journal?.('filter changed', { dropExcluded })
 }
 
-function notReplicating(): RefusedError {
+function notReplicating(sync: SyncSnapshot): RefusedError {
   return new RefusedError(
     'WrongState',
-    'filter is accepted while changes are applied, and not while the sync begins, is committed or reversed, or another request is stored; send it again soon',
+    `filter is accepted while changes are applied, and not while the sync begins, is committed or reversed, or another request is stored; ${nextStep(sync)}`,
   )
 }

@@ -1,6 +1,9 @@
-import type { SyncSnapshot } from '../../machines/sync-view.ts'
+import type { InstanceContext } from '../../machines/instance-context.ts'
+import { canBeAborted, type SyncSnapshot } from '../../machines/sync-view.ts'
 import type { CommitFigures } from '../domain/commit-estimate.ts'
+import { plainCommit } from '../domain/commit-request.ts'
 import { deferredOptionsOf, isCapped } from '../domain/definition.ts'
+import type { PublicState } from '../domain/progress.ts'
 import { undoing } from './commit-readiness.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -28,6 +31,35 @@ export function commitFigures(session: SyncSession, lagSeconds: number | null): 
     cappedDocuments,
     roundTripMS: session.figures.roundTrips.slowerMS,
   }
+}
+
+/**
+ * Warns of a commit that waits for this instance, which has not received it. The instances that have received it may be
+ * gone, so the warning names both ways to continue. Empty while no such commit is stored.
+ */
+export function notReceived(
+  sync: SyncSnapshot,
+  state: PublicState,
+  { commitRequested }: Pick<InstanceContext, 'commitRequested'>,
+): string[] {
+  const { request, failure } = sync.context
+  const isAtRest = state === 'PAUSED' || state === 'FAILED'
+  if (commitRequested || !(isAtRest || state === 'RUNNING') || !canBeAborted(sync) || sync.matches('undoing')) return []
+  // A running instance joins an attempt by itself once every other instance has received the commit.
+  const joins = state === 'RUNNING' && sync.matches('committing') && !sync.matches({ committing: 'gathering' })
+  if (joins) return []
+  const abort = 'or send tandem abort to any instance; until then, writes that the commit blocks stay blocked'
+  if (sync.matches('failed')) {
+    return [
+      `this instance has not received the commit that is under way, which has failed on another instance with ${failure?.error}: ` +
+        `remove that cause and resume that instance, ${abort}`,
+    ]
+  }
+  const { dryRun, maxSeconds } = request ?? plainCommit
+  const command = `tandem commit${dryRun ? ' --dry-run' : ''}${maxSeconds === null ? '' : ` --max-seconds ${maxSeconds}`}`
+  return [
+    `this instance has not received the commit that is under way: ${isAtRest ? 'resume it, then ' : ''}send it the same command (${command}), ${abort}`,
+  ]
 }
 
 /** Warnings about the last commit or the commit that is under way. */

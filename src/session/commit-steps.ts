@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { SyncStep } from '../../machines/sync.ts'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
 import { type CommitParts, deferExpiry, prepareToWrite, refuseDropped, restoreExpiry } from '../commit/finish-commit.ts'
 import { applyLateDeletes } from '../commit/late-changes.ts'
@@ -7,7 +8,9 @@ import { type BothCatalogs, readBothCatalogs } from '../definitions/both-catalog
 import type { SilentChanges } from '../definitions/silent-definitions.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
-import { FatalError, StoppedError, UnfollowedError } from '../domain/errors.ts'
+import { errorDetails } from '../domain/error-details.ts'
+import { errorStack } from '../domain/error-text.ts'
+import { type Failure, FatalError, StoppedError, toFailure, UnfollowedError } from '../domain/errors.ts'
 import { both } from '../domain/in-parallel.ts'
 import { notLost } from '../domain/not-lost.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
@@ -61,23 +64,28 @@ export class CommitSteps {
   }
 
   /** Waits until every instance has received the commit. */
-  async gather(signal: AbortSignal): Promise<CoordinatorReport> {
+  gather(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
     const { peers, runs } = this.#session
-    // This instance's own workers must run first. Until then they request that the preparation of the last attempt is
-    // undone.
-    await unlessAborted(signal, runs.whenOpen())
-    await peers.gathered(AbortSignal.any([signal, runs.signal]))
-    return { type: 'commit.gathered' }
+    this.timing.reset()
+    return this.#rehearsing('gather', dryRun, async () => {
+      // This instance's own workers must run first. Until then they request that the preparation of the last attempt is
+      // undone.
+      await unlessAborted(signal, runs.whenOpen())
+      await peers.gathered(AbortSignal.any([signal, runs.signal]))
+      return { type: 'commit.gathered' }
+    })
   }
 
   /** Blocks writes on the source if requested, and takes the commit timestamp, up to which events are applied. */
-  async takeCommitTimestamp(signal: AbortSignal): Promise<CoordinatorReport> {
+  takeCommitTimestamp(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
     const { runs } = this.#session
-    await unlessAborted(signal, runs.whenOpen())
-    const run = this.#takeCommitTimestamp(AbortSignal.any([signal, runs.signal]))
-    // An abort waits for this run to end before it unblocks the source for the last time.
-    runs.awaitBeforeNext(run)
-    return { type: 'commit.timestampTaken', commitPoint: await run }
+    return this.#rehearsing('takeCommitTimestamp', dryRun, async () => {
+      await unlessAborted(signal, runs.whenOpen())
+      const run = this.#takeCommitTimestamp(AbortSignal.any([signal, runs.signal]))
+      // An abort waits for this run to end before it unblocks the source for the last time.
+      runs.awaitBeforeNext(run)
+      return { type: 'commit.timestampTaken', commitPoint: await run }
+    })
   }
 
   async #takeCommitTimestamp(signal: AbortSignal): Promise<string> {
@@ -226,10 +234,7 @@ export class CommitSteps {
     return BigInt(this.#session.peers.sync.context.commitPoint ?? 0)
   }
 
-  /**
-   * Runs a step that precedes the decision, after all earlier work has ended. When a step of a rehearsal fails, the
-   * rehearsal ends with the failure as its verdict, and changes are applied again.
-   */
+  /** Runs a step that precedes the decision, after all earlier work has ended. */
   async #finish(
     step: keyof typeof stepBefore,
     { signal, dryRun }: { signal: AbortSignal; dryRun: boolean },
@@ -238,7 +243,7 @@ export class CommitSteps {
     const { coordination, peers, runs } = this.#session
     const { aborts } = peers.sync.context
     let report: CoordinatorReport = { type: 'commit.renewed' }
-    await runs.finish(signal, async () => {
+    const run = async (): Promise<void> => {
       await this.#session.lead()
       // An instance that joined late has taken over the partitions of a coordinator that died. It may not apply their
       // events now and would never give them back. A new attempt therefore begins, in which that instance takes part.
@@ -247,23 +252,49 @@ export class CommitSteps {
       const { term, attempt } = peers.worked
       const takenOver = this.#done !== `${stepBefore[step]} ${attempt} ${term}`
       this.#done = ''
-      try {
-        report = await work({ abortsBefore: aborts, takenOver })
-        this.#done = `${step} ${attempt} ${term}`
-      } catch (error) {
-        if (!(error instanceof FatalError) || error.failure === 'LeaseLost' || !this.#isRehearsal(dryRun)) throw error
-        await this.#endRehearsal(aborts, error.failure, error.message)
-      }
-    })
+      report = await work({ abortsBefore: aborts, takenOver })
+      this.#done = `${step} ${attempt} ${term}`
+    }
+    await runs.finish(signal, () => this.#rehearsing(step, dryRun, run))
     return report
+  }
+
+  /**
+   * Runs a step before the decision. When a step of a rehearsal fails, for any reason, the rehearsal ends with the
+   * failure as its verdict, and changes are applied again.
+   */
+  async #rehearsing<T>(step: SyncStep, dryRun: boolean, work: () => Promise<T>): Promise<T> {
+    const { aborts } = this.#session.peers.sync.context
+    try {
+      return await work()
+    } catch (error) {
+      const isReplaced = error instanceof FatalError && error.failure === 'LeaseLost'
+      if (error instanceof StoppedError || isReplaced || !this.#isRehearsal(dryRun)) throw error
+      const failure = toFailure(error)
+      const stack = errorStack(error)
+      const details = errorDetails(failure.error, error)
+      this.#session.context.journal?.('rehearsal failed', { ...failure, ...details, step, ...(stack && { stack }) })
+      return await this.#endRehearsal(aborts, failure.error, failure.errorDescription)
+    }
   }
 
   async #endRehearsal(abortsBefore: number, verdict: string, failed: string | null = null): Promise<never> {
     const { peers } = this.#session
     const rehearsal = this.timing.rehearsal(verdict)
-    const reason = failed && `the rehearsal would have failed with ${verdict}: ${failed}`
-    await peers.abort(abortsBefore, { reason, rehearsal })
+    await peers.abort(abortsBefore, { reason: failed && rehearsalReason(verdict, failed), rehearsal })
     throw new StoppedError()
+  }
+
+  /**
+   * Ends a rehearsal because this instance has failed in it, whether or not it coordinates. The instance then applies
+   * changes again. If the cause remains, it fails again, and the source accepts writes meanwhile.
+   */
+  async failRehearsal(abortsBefore: number, { error, errorDescription }: Failure): Promise<void> {
+    const { peers, coordination } = this.#session
+    // Only the coordinator knows how long the steps took.
+    const timing = coordination.leading ? this.timing : new CommitTiming()
+    const reason = rehearsalReason(error, errorDescription)
+    await peers.abort(abortsBefore, { reason, rehearsal: timing.rehearsal(error) })
   }
 
   /** Describes what the commit waits for now. */
@@ -317,6 +348,10 @@ export class CommitSteps {
     this.#loadedFor = wanted
     return runs.finishing
   }
+}
+
+function rehearsalReason(verdict: string, failed: string): string {
+  return `the rehearsal would have failed with ${verdict}: ${failed}`
 }
 
 /** Resolves with `awaited`; rejects with StoppedError as soon as the step is left. */

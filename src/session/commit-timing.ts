@@ -29,6 +29,13 @@ export class CommitTiming {
     this.#stepBegan = performance.now()
   }
 
+  /** Called when an attempt begins that has not reached the commit timestamp. Forgets what an earlier attempt has left. */
+  reset(): void {
+    this.#steps = []
+    this.#step = null
+    this.#began = 0
+  }
+
   /** Called when the attempt has ended. */
   over(): void {
     this.#end()
@@ -43,7 +50,7 @@ export class CommitTiming {
 
   /** Ends the attempt and returns its result as a rehearsal. */
   rehearsal(verdict: string): Rehearsal {
-    const outageSeconds = rounded((performance.now() - this.#began) / 1000)
+    const outageSeconds = this.#began === 0 ? 0 : rounded((performance.now() - this.#began) / 1000)
     this.over()
     return { at: new Date().toISOString(), steps: this.#steps, outageSeconds, verdict }
   }

@@ -48,7 +48,7 @@ export async function convergeIfLost(
     throw new RefusedError(
       'WrongState',
       'a commit is under way, and it cannot succeed: the oplog of the source no longer reaches back to the stored position. Send abort. ' +
-        'When the state is FAILED again, send resume: it converges all collections',
+        'If the state is FAILED after that, send resume: it converges all collections',
     )
   }
   context.journal?.('convergence requested', { all: true })

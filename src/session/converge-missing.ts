@@ -1,11 +1,9 @@
-import type { Coordination } from '../coordination/coordination.ts'
 import { findMissing } from '../definitions/missing-collections.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { retry } from '../mongo/retry.ts'
 import { hexOfUuid } from '../mongo/uuid.ts'
-import { otherCoordinator } from './repair.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /** Maximum number of namespaces in a message. */
@@ -18,11 +16,11 @@ const namedMax = 5
  *
  * No convergence can begin during a commit, and the commit cannot succeed without it. So this throws RefusedError
  * WrongState, and the operator decides whether the commit is aborted.
- * @param accepted the command by which this instance aborts the commit; null when it failed without taking part in it
+ * @param accepted the command by which this instance aborts the commit
  */
 export async function convergeMissing(
   session: SyncSession,
-  accepted: 'repair' | 'abort' | null,
+  accepted: 'repair' | 'abort',
   until: AbortSignal,
 ): Promise<void> {
   const { source, destination, peers, metadata, context } = session
@@ -35,24 +33,18 @@ export async function convergeMissing(
     findMissing({ source, destination }, entries),
   )
   if (missing.length === 0) return
-  if (isCommitting) throw refusalFor(missing, accepted, session.coordination)
+  if (isCommitting) throw refusalFor(missing, accepted)
   context.journal?.('convergence requested', { all: false })
   await peers.converge(missing.map(({ uuid }) => hexOfUuid(uuid)).sort(), sync.context.convergences, until)
 }
 
-export function refusalFor(
-  missing: readonly CatalogEntry[],
-  accepted: 'repair' | 'abort' | null,
-  coordination: Pick<Coordination, 'id' | 'coordinatorID'>,
-): RefusedError {
+export function refusalFor(missing: readonly CatalogEntry[], accepted: 'repair' | 'abort'): RefusedError {
   const names = missing.map(({ database, name }) => namespace(database, name)).sort()
   const more = names.length > namedMax ? ` and ${names.length - namedMax} more` : ''
   const remedy =
     accepted === 'repair'
       ? 'Send repair, which aborts the commit, creates them again and copies them'
-      : accepted === 'abort'
-        ? 'Send abort. If the state is RUNNING then, send resync for them; if it is FAILED again, send resume. Both create them again and copy them'
-        : `This instance takes no part in the commit. Send abort to ${otherCoordinator(coordination)}, then resume to this instance, which creates them again and copies them`
+      : 'Send abort. If the state is RUNNING then, send resync for them; if it is FAILED, send resume. Both create them again and copy them'
   return new RefusedError(
     'WrongState',
     `a commit is under way, and it cannot succeed, because somebody has dropped on the destination: ${names.slice(0, namedMax).join(', ')}${more}. ${remedy}. ` +

@@ -28,8 +28,8 @@ export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWor
   return {
     initialise: (signal) => initialise(session, signal),
     replan: (signal) => replan(session, signal),
-    gather: (signal) => commit.gather(signal),
-    takeCommitTimestamp: (signal) => commit.takeCommitTimestamp(signal),
+    gather: (signal, dryRun) => commit.gather(signal, dryRun),
+    takeCommitTimestamp: (signal, dryRun) => commit.takeCommitTimestamp(signal, dryRun),
     applyAll: (signal, dryRun) => commit.applyAll(signal, dryRun),
     prepare: (signal, dryRun) => commit.prepare(signal, dryRun),
     verify: (signal, dryRun) => commit.verify(signal, dryRun),

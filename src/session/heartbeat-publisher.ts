@@ -101,10 +101,12 @@ export class HeartbeatPublisher {
   #releaseRole(
     session: SyncSession,
     state: PublicState,
-    { commitRequested, reversing, failure }: InstanceContext,
+    { commitRequested, reversing, failure, dryRun }: InstanceContext,
   ): void {
+    // The failure of a rehearsal ends it and fails no other instance: see `SyncFollower.watch`.
+    const isRehearsal = dryRun || session.peers.sync.context.request?.dryRun === true
     const reported =
-      state === 'FAILED' && commitRequested && failure
+      state === 'FAILED' && commitRequested && failure && !isRehearsal
         ? session.peers.failed(failure).catch((error) => this.#parts.context.onRetry?.('reporting the failure', error))
         : null
     // The verifier must end too, because its last writes must precede the first writes of the next coordinator's

@@ -1,7 +1,8 @@
 import { fromCallback, fromPromise } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
-import { StoppedError } from '../domain/errors.ts'
+import { type Failure, StoppedError } from '../domain/errors.ts'
+import type { OwnLimit } from './commit-limit.ts'
 import { withCopyActors } from './copy-actors.ts'
 import { withEventActors } from './event-actors.ts'
 import { superviseDeadline, superviseSync, superviseUndo } from './supervise-work.ts'
@@ -14,7 +15,7 @@ export interface InstanceActorsParts {
   /** How far this instance has come in a commit. */
   part: () => CommitPart
   /** The commit that this instance was asked for. */
-  asked: () => { abortsBefore: number; dryRun: boolean }
+  asked: () => OwnLimit & { dryRun: boolean; failure: Failure | null }
   /** Resolves when the work of all states that the machine has left has ended. */
   ended: () => Promise<unknown>
   /** Resolves when the machine's context is stored. */
@@ -48,7 +49,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
         superviseSync({ ...parts, session: current(), report }, input.watching),
       ),
       undo: fromCallback(() => superviseUndo({ ...parts, session: current(), report })),
-      commitDeadline: fromCallback(({ input, sendBack }) => superviseDeadline(current(), input, sendBack)),
+      commitDeadline: fromCallback(({ input }) => superviseDeadline(current(), input)),
       metadataMove: fromPromise(({ signal }) => onceStored(signal, () => swapDirection(signal))),
       hold: fromPromise(async () => {
         await transitioned()

@@ -18,6 +18,7 @@ import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 import { checkReverse } from '../reverse/check-reverse.ts'
+import { abortCommit, abortWithOthers } from './abort-commit.ts'
 import { leased, storedForAll, UnderWay, wrongState } from './admit-command.ts'
 import { beginSync, reachBoth, sameConfiguration } from './begin-sync.ts'
 import { changeFilter, refuseFilter } from './change-filter.ts'
@@ -165,15 +166,14 @@ export class InstanceCommands implements Instance {
     const patience = await leased(sync, 'resume')
     refuseOtherStates()
     const { session } = sync
-    const { failure, reversing, commitRequested } = actor.getSnapshot().context
+    const { failure, reversing } = actor.getSnapshot().context
     const isKnownLost = failure?.error === 'OplogWindowLost'
     // The oplog may have rolled over since the failure, or while the sync was paused.
     if ((isKnownLost || sync.state === 'PAUSED') && !reversing && session) {
       await storedForAll(sync, 'resume', patience, (until) => convergeIfLost(session, isKnownLost, until))
       refuseOtherStates()
     } else if (missingAfter.has(failure?.error) && !reversing && session) {
-      const ownAbort = commitRequested ? 'abort' : null
-      const accepted = failure?.error === 'VerificationFailed' ? 'repair' : ownAbort
+      const accepted = failure?.error === 'VerificationFailed' ? 'repair' : 'abort'
       await storedForAll(sync, 'resume', patience, (until) => convergeMissing(session, accepted, until))
       refuseOtherStates()
     }
@@ -221,30 +221,8 @@ export class InstanceCommands implements Instance {
 
   async abort(): Promise<void> {
     const sync = await this.#connection.whenConnected()
-    const { actor, session } = sync
-    const snapshot = actor.getSnapshot()
-    const { abortsBefore } = snapshot.context
-    sync.refuseTakenOver()
-    if (!session || !snapshot.can({ type: 'sync.abort' })) {
-      throw wrongState(
-        sync,
-        'abort',
-        'COMMITTING before the commit is decided, and in FAILED after a commit has failed before that',
-      )
-    }
     this.#refuseDuringRepair('abort')
-    const patience = new LeasePatience('abort', sync)
-    const isAborted = await storedForAll(sync, 'abort', patience, (until) =>
-      session.peers.abort(abortsBefore, { until }),
-    )
-    if (!isAborted) {
-      throw new RefusedError(
-        'WrongState',
-        'the commit is decided and can only be completed; wait until progress shows canWrite',
-      )
-    }
-    actor.send({ type: 'sync.observed', sync: session.peers.view })
-    await patience.bounded(sync.storing, storedLater)
+    await abortCommit(sync)
   }
 
   async reverse(): Promise<void> {
@@ -367,9 +345,7 @@ export class InstanceCommands implements Instance {
       return await this.filter(filter)
     }
     if (command !== 'abort') return await this[command]()
-    const { state, actor } = await this.#connection.whenConnected()
-    // An abort is stored for all instances, so this one may have followed it already.
-    if (state !== 'RUNNING' || !actor.getSnapshot().context.commitAborted) await this.abort()
+    await abortWithOthers(await this.#connection.whenConnected(), () => this.abort())
   }
 
   async audit(): Promise<AuditEntry[]> {

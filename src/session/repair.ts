@@ -37,7 +37,7 @@ function coordinatedElsewhere(coordination: Coordination): RefusedError {
 }
 
 /** The coordinator with its id, if that is known. */
-export function otherCoordinator({ id, coordinatorID }: Pick<Coordination, 'id' | 'coordinatorID'>): string {
+function otherCoordinator({ id, coordinatorID }: Pick<Coordination, 'id' | 'coordinatorID'>): string {
   return coordinatorID === null || coordinatorID === id ? 'the coordinator' : `the coordinator, ${coordinatorID}`
 }
 

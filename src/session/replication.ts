@@ -149,7 +149,7 @@ export class Replication {
     await metadata.createIndexes()
     // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
     await this.#shared.correctNames()
-    await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context.signal))
+    await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context))
     if (record.configuration.existingData === 'converge') {
       const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
       await takeOverExisting({ ...this.commit, metadata, shardingEntries })

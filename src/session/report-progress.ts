@@ -11,7 +11,7 @@ import type { StartConfiguration } from '../domain/start-request.ts'
 import type { SyncRecord } from '../mongo/metadata.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { refusalOfCommit } from './commit-readiness.ts'
-import { commitFigures } from './commit-report.ts'
+import { commitFigures, notReceived } from './commit-report.ts'
 import type { SyncSession } from './sync-session.ts'
 
 const publicStates = ['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED'] as const
@@ -154,6 +154,7 @@ function oplogOf(
     ...leftOutOf(state, sources),
     ...skippedOf(sources.session.alerts.skippedTimeSeries),
     ...sources.warnings,
+    ...notReceived(sources.session.peers.sync, state, sources.snapshot.context),
     ...short,
     ...stoppingOf(sources),
   ]

@@ -1,3 +1,4 @@
+import { canBeAborted, type SyncSnapshot } from '../../machines/sync-view.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { type NamespaceName, namespace } from '../domain/namespace.ts'
 import { hexOfUuid } from '../mongo/uuid.ts'
@@ -16,7 +17,7 @@ export async function resync(
 ): Promise<void> {
   const { peers, metadata, context } = session
   const sync = await peers.load(until)
-  if (!sync.matches('replicating')) throw notReplicating()
+  if (!sync.matches('replicating')) throw notReplicating(sync)
   const entries = await metadata.collections.load()
   const known = new Map(entries.map(({ database, name, uuid }) => [namespace(database, name), uuid]))
   const uuids = namespaces.map(({ database, collection }, at) => {
@@ -34,7 +35,7 @@ export async function resync(
   const after = await peers.converge(scope, convergences, until)
   // Another instance may have stored a request that covers these collections. That fulfils this request too.
   const isStored = after.context.convergences > convergences && coversScope(after.context.scope, scope)
-  if (!isStored) throw notReplicating()
+  if (!isStored) throw notReplicating(after)
 }
 
 /** True if the stored request of a convergence includes the requested collections. */
@@ -42,9 +43,17 @@ export function coversScope(stored: string[] | 'all' | null, requested: string[]
   return stored === 'all' || (stored !== null && stored.join() === requested.join())
 }
 
-function notReplicating(): RefusedError {
+function notReplicating(sync: SyncSnapshot): RefusedError {
   return new RefusedError(
     'WrongState',
-    'resync is accepted while changes are applied, and not while a commit or another resync is being prepared; send it again soon',
+    `resync is accepted while changes are applied, and not while a commit or another resync is being prepared; ${nextStep(sync)}`,
   )
+}
+
+/** What to do when the sync does not accept the request of a convergence now. */
+export function nextStep(sync: SyncSnapshot): string {
+  const isCommitting = canBeAborted(sync) && !sync.matches('undoing')
+  return isCommitting
+    ? 'a commit is under way: send it again after the commit, or send abort first'
+    : 'send it again soon'
 }

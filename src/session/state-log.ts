@@ -1,7 +1,7 @@
 import { pathOf } from '../../machines/sync-view.ts'
 import { errorDetails } from '../domain/error-details.ts'
 import { errorStack } from '../domain/error-text.ts'
-import { causeOfFailure } from '../domain/errors.ts'
+import { causeOfFailure, type Failure } from '../domain/errors.ts'
 import type { Journal } from '../domain/journal.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import { type InstanceSnapshot, publicState } from './report-progress.ts'
@@ -13,6 +13,8 @@ export class StateLog {
   readonly #journal: Journal
   readonly #retrying: () => string | undefined
   #state: PublicState | null = null
+  /** The failure that was logged last; null while the instance has not failed. */
+  #failure: Failure | null = null
   #path = ''
   /** The state of the sync as a whole, as this instance knows it. */
   #sync: string | null = null
@@ -39,11 +41,15 @@ export class StateLog {
       if (this.#sync === 'initialising') this.#journal('Starting initializing collections and indexes phase', {})
     }
     this.#logPhases(snapshot)
-    if (state === this.#state) return null
+    const isEntered = state !== this.#state
     this.#state = state
-    this.#journal('state', { state, value: snapshot.value })
+    if (isEntered) this.#journal('state', { state, value: snapshot.value })
     const { failure } = snapshot.context
-    if (state === 'FAILED' && failure) {
+    // In FAILED, a failure can replace another one: the loss of the lease to another process. The machine keeps the
+    // object of a failure until then.
+    const isNew = failure !== this.#failure
+    this.#failure = failure
+    if (state === 'FAILED' && failure && isNew) {
       const cause = causeOfFailure(failure)
       const [retrying, stack] = [this.#retrying(), errorStack(cause)]
       this.#journal('failed', {
@@ -55,7 +61,7 @@ export class StateLog {
         ...(stack && { stack }),
       })
     }
-    return state
+    return isEntered ? state : null
   }
 
   /** The phases as mongosync's log names them. src/copy logs those of the copy. */

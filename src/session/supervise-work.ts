@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { DeadlineInput } from '../../machines/instance-context.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { type Failure, FatalError, StoppedError, toFailure } from '../domain/errors.ts'
+import { limitReason } from './commit-limit.ts'
 import { SyncFollower, type SyncFollowerParts } from './sync-follower.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -12,18 +13,23 @@ const watchAgainMS = 500
 type Report = (report: WorkerReport) => void
 
 /** When the time limit of a commit has passed, aborts it for all instances if it can still be aborted. */
-export function superviseDeadline(session: SyncSession, input: DeadlineInput, sendBack: Report): () => void {
+export function superviseDeadline(session: SyncSession, input: DeadlineInput): () => void {
   const { abortsBefore, commitUntil, failure } = input
   if (commitUntil === null) return () => {}
+  const controller = new AbortController()
+  const retrying = showRetries(session, 'aborting the commit by its maxSeconds', controller.signal)
   const expire = (): void => {
-    const why = failure
-      ? `it had failed with ${failure.error}: ${failure.errorDescription}`
-      : `it waited for ${session.commit.waitingFor}`
-    const reason = `the commit was aborted by its maxSeconds: ${why}`
-    session.peers.abort(abortsBefore, { reason }).catch((error) => reportFailure(session, error, sendBack))
+    const reason = limitReason(session, failure, true)
+    const abort = async (): Promise<void> => void (await session.peers.abort(abortsBefore, { reason }))
+    // Repeated after any failure: nothing else aborts the commit, and this instance may have failed already.
+    void again(abort, controller.signal, retrying.onFault)
   }
   const timer = setTimeout(expire, Math.max(0, commitUntil - Date.now()))
-  return () => clearTimeout(timer)
+  return () => {
+    clearTimeout(timer)
+    controller.abort()
+    retrying.end()
+  }
 }
 
 /** Follows the state of the sync as a whole. Does the coordinator's work while this instance coordinates. */
@@ -35,23 +41,22 @@ export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watchin
   }
   const onFault = (error: unknown): void => void reportFailure(session, error, report)
   const follower = new SyncFollower({ ...parts, report, onFault }, controller.signal)
-  const run = watching ? again(() => follower.watch(), controller.signal) : follower.run()
+  const retrying = showRetries(session, 'following the sync', controller.signal)
+  // An instance that has failed takes no further failure, so it repeats the work: it must notice an abort at any time.
+  const run = watching ? again(() => follower.watch(retrying.end), controller.signal, retrying.onFault) : follower.run()
   run.catch((error) => {
     if (!controller.signal.aborted) onFault(error)
   })
-  return () => controller.abort()
+  return () => {
+    controller.abort()
+    retrying.end()
+  }
 }
 
 /** Undoes an aborted commit while this instance is paused or has failed, if no other instance does. */
 export function superviseUndo(parts: Omit<SyncFollowerParts, 'onFault'>): () => void {
-  const { context } = parts.session
   const controller = new AbortController()
-  const [what, key] = ['undoing an aborted commit', Symbol('undo')]
-  const idle = (): void => context.monitor.end(key)
-  const onFault = (error: unknown): void => {
-    context.onRetry?.(what, error)
-    if (!controller.signal.aborted) context.monitor.begin(key, what)
-  }
+  const { onFault, end: idle } = showRetries(parts.session, 'undoing an aborted commit', controller.signal)
   const follower = new SyncFollower({ ...parts, report: () => {}, onFault }, controller.signal)
   void again(() => follower.undoWhileIdle(idle), controller.signal, onFault)
   return () => {
@@ -60,23 +65,28 @@ export function superviseUndo(parts: Omit<SyncFollowerParts, 'onFault'>): () => 
   }
 }
 
+/** Shows and logs what is repeated after failures, until `end` is called. */
+function showRetries({ context }: SyncSession, what: string, signal: AbortSignal) {
+  const key = Symbol(what)
+  return {
+    onFault: (error: unknown): void => {
+      context.onRetry?.(what, error)
+      if (!signal.aborted) context.monitor.begin(key, what)
+    },
+    end: (): void => context.monitor.end(key),
+  }
+}
+
 /**
- * Repeats the work after the lease was lost; the machine takes the lease again. Other errors are passed to `onFault`,
- * or thrown when it is not given.
+ * Repeats the work until it succeeds. After the lease was lost, the machine takes it again. Other errors are passed to
+ * `onFault`.
  */
-async function again(
-  work: () => Promise<void>,
-  signal: AbortSignal,
-  onFault?: (error: unknown) => void,
-): Promise<void> {
+async function again(work: () => Promise<void>, signal: AbortSignal, onFault: (error: unknown) => void): Promise<void> {
   while (!signal.aborted) {
     try {
       return await work()
     } catch (error) {
-      if (!(error instanceof StoppedError)) {
-        if (!onFault) throw error
-        onFault(error)
-      }
+      if (!(error instanceof StoppedError)) onFault(error)
       await sleep(watchAgainMS, undefined, { signal }).catch(() => {})
     }
   }

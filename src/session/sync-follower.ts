@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import type { SyncStep } from '../../machines/sync.ts'
-import { type SyncSnapshot, stepOf } from '../../machines/sync-view.ts'
+import { canBeAborted, type SyncSnapshot, stepOf } from '../../machines/sync-view.ts'
 import { deferred } from '../domain/deferred.ts'
-import { StoppedError } from '../domain/errors.ts'
+import { type Failure, StoppedError } from '../domain/errors.ts'
+import { CommitLimit, limitReason, type OwnLimit } from './commit-limit.ts'
 import type { SyncSession } from './sync-session.ts'
 
 /**
@@ -16,7 +17,7 @@ export interface SyncFollowerParts {
   session: SyncSession
   part: () => CommitPart
   /** The commit that this instance was asked for. */
-  asked: () => { abortsBefore: number; dryRun: boolean }
+  asked: () => OwnLimit & { dryRun: boolean; failure: Failure | null }
   /** Resolves when all runs that the machine has left have ended. */
   ended: () => Promise<unknown>
   /** Resolves when the instance's context is stored. */
@@ -51,6 +52,7 @@ const needs: Partial<Record<SyncStep, CommitPart>> = {
 export class SyncFollower {
   readonly #parts: SyncFollowerParts
   readonly #signal: AbortSignal
+  readonly #limit = new CommitLimit()
   #step: { key: string; controller: AbortController } | null = null
   #wake = deferred<void>()
   /** True when the report of a step has just returned the stored state. */
@@ -91,13 +93,20 @@ export class SyncFollower {
     }
   }
 
-  /** Only reports the state, for an instance that has failed. */
-  async watch(): Promise<void> {
-    const { peers } = this.#parts.session
+  /**
+   * Reports the state, for an instance that has failed in a commit. Enforces the time limit of the commit, and ends a
+   * rehearsal, so that the source does not stay blocked until the operator acts.
+   * @param succeeded called after each round
+   */
+  async watch(succeeded: () => void): Promise<void> {
+    const { peers, coordination } = this.#parts.session
     while (!this.#signal.aborted) {
-      await peers.load()
+      const sync = await peers.load()
       if (this.#signal.aborted) return
       this.#reportState()
+      await this.#failRehearsal(sync)
+      if (coordination.leading) await this.#abortLate(sync)
+      succeeded()
       await peers.wait(this.#signal)
     }
   }
@@ -115,6 +124,7 @@ export class SyncFollower {
     await new Promise((resolve) => setImmediate(resolve))
     while (!this.#signal.aborted) {
       const sync = coordination.leading ? await peers.load() : lease.held ? await peers.load().catch(() => null) : null
+      if (sync && coordination.leading) await this.#abortLate(sync)
       if (sync?.matches('undoing') && coordination.leading) await this.#coordinate(sync)
       else if (sync?.matches('replanning') && !coordination.leading) {
         await session.stopFor(sync.context.convergences, this.#signal)
@@ -126,6 +136,27 @@ export class SyncFollower {
         () => {},
       )
     }
+  }
+
+  /**
+   * Called by the coordinator. Aborts a commit whose time limit has passed.
+   * @returns true when it was aborted
+   */
+  async #abortLate(sync: SyncSnapshot): Promise<boolean> {
+    const { session, asked, part } = this.#parts
+    if (!this.#limit.isExceeded(sync, asked())) return false
+    const { failure, aborts } = sync.context
+    const reason = limitReason(session, failure, part() !== null)
+    return await session.peers.abort(aborts, { reason })
+  }
+
+  async #failRehearsal(sync: SyncSnapshot): Promise<void> {
+    const { session, asked } = this.#parts
+    const { abortsBefore, dryRun, failure } = asked()
+    const { aborts, request } = sync.context
+    const isRehearsal = dryRun || request?.dryRun === true
+    if (!isRehearsal || failure === null || aborts !== abortsBefore || !canBeAborted(sync)) return
+    await session.commit.failRehearsal(abortsBefore, failure)
   }
 
   #reportState(): void {
@@ -155,6 +186,7 @@ export class SyncFollower {
     const { term, attempt, aborts, convergences } = current.context
     // Another instance was elected in the meantime.
     if (this.#signal.aborted || term !== peers.worked.term) return
+    if (await this.#abortLate(current)) return this.#wake.resolve()
     const { abortsBefore, dryRun } = asked()
     if (part() === 'committing' && current.matches('replicating') && aborts === abortsBefore) {
       return await peers.requestAgain(abortsBefore, dryRun)

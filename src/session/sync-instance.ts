@@ -1,11 +1,13 @@
 import { type Actor, createActor, waitFor } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
+import type { WorkerReport } from '../../machines/protocol.ts'
 import { asRefusal } from '../checks/check.ts'
 import { PeerCommands, type PeerCommandsParts } from '../coordination/peer-commands.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { addCircumstances } from '../domain/circumstances.ts'
-import { FatalError, RefusedError, toFailure } from '../domain/errors.ts'
+import { errorDetails } from '../domain/error-details.ts'
+import { causeOfFailure, FatalError, RefusedError, toFailure } from '../domain/errors.ts'
 import { currentFilters } from '../domain/filter-request.ts'
 import type { Finding } from '../domain/finding.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
@@ -76,7 +78,7 @@ export class SyncInstance {
       id,
       current,
       stopped: context.signal,
-      onFailure: (failure) => this.#actor.send({ type: 'worker.failed', failure }),
+      onFailure: (failure) => this.#report({ type: 'worker.failed', failure }),
     })
     this.#actor = this.#createActor(null)
     this.#actor.start()
@@ -310,6 +312,16 @@ export class SyncInstance {
     } else this.#actor.send({ type: 'lease.evicted' })
   }
 
+  /** Sends a report to the machine. Logs a failure that changes nothing in the present state, and would be lost. */
+  #report(report: WorkerReport): void {
+    if (report.type === 'worker.failed' && !this.#actor.getSnapshot().can(report)) {
+      const { failure } = report
+      const details = errorDetails(failure.error, causeOfFailure(failure))
+      this.parts.context.journal?.('failure ignored', { ...failure, ...details, state: this.state })
+    }
+    this.#actor.send(report)
+  }
+
   async #swapDirection(signal: AbortSignal): Promise<void> {
     await this.#current.replace(async () => {
       const former = this.#current.session
@@ -328,7 +340,7 @@ export class SyncInstance {
       ended: () => this.#current.ended,
       storing: () => this.#stored.storing,
       swapDirection: (signal) => this.#swapDirection(signal),
-      report: (event) => this.#actor.send(event),
+      report: (event) => this.#report(event),
     })
     const actor = createActor(machine, { input: context })
     actor.subscribe((snapshot) => {

@@ -120,7 +120,7 @@ describe('the distribution of a sharded destination', () => {
     const sharding = new DestinationSharding(cluster, cluster, testContext())
     await sharding.distribute(Object.assign(entry, { uuid: fromUuid(uuid), sourceName: 'wanted' }))
     const metadata = new Metadata(cluster, testContext())
-    await stopBalancer(cluster, metadata, new AbortController().signal)
+    await stopBalancer(cluster, metadata, testContext())
     await metadata.sharding.saveBalancer('full')
     await restoreBalancer(cluster, metadata)
     await client.db('admin').command({ balancerStop: 1 })

@@ -59,7 +59,7 @@ function evicted(instance: Partial<InstanceContext>) {
   const machine = withActors({
     current: () => session as unknown as SyncSession,
     part: () => 'arrived',
-    asked: () => ({ abortsBefore: 0, dryRun: false }),
+    asked: () => ({ abortsBefore: 0, commitUntil: null, dryRun: false, failure: null }),
     ended: () => ended.promise,
     storing: () => lease.promise,
     swapDirection: async () => void did.push('swapDirection'),

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { canBeAborted } from '../../machines/sync-view.ts'
 import { publicState } from '../../src/session/report-progress.ts'
 import {
   type Action,
@@ -13,6 +14,17 @@ import {
 } from './whole-sync.ts'
 
 const closed = ['committing.preparing', 'committing.verifying', 'committing.deciding']
+
+/** Whichever instances have received a commit that is not decided, each instance can abort it. */
+function expectAbortable(whole: Whole): void {
+  if (!canBeAborted(whole.sync)) return
+  whole.members.forEach(({ snapshot: { context } }, member) => {
+    // This instance takes part in an earlier commit, whose end it has not observed yet, and aborts only that one.
+    if (context.commitRequested && context.abortsBefore < whole.sync.context.aborts) return
+    const after = act(whole, { member, does: 'abort' })
+    expect([stateOfSync(after), after.sync.context.aborts]).toEqual(['undoing', whole.sync.context.aborts + 1])
+  })
+}
 
 /** The invariants of every action. */
 function check(before: Whole, { does, member }: Action, after: Whole): void {
@@ -211,6 +223,7 @@ describe('several instances and their sync', () => {
           check(whole, action, next)
           whole = next
         }
+        expectAbortable(whole)
         expect(
           complete(whole),
           `${stateOfSync(whole)}\n${whole.members.map(({ snapshot }) => JSON.stringify([snapshot.value, snapshot.context])).join('\n')}`,

@@ -3,7 +3,7 @@ import { instanceMachine } from '../../machines/instance.ts'
 import { freshContext, reversedContext, storable } from '../../machines/instance-context.ts'
 import { syncMachine } from '../../machines/sync.ts'
 import { type CoordinatorReport, freshSync, type SyncEvent } from '../../machines/sync-context.ts'
-import { pathOf, stepOf, viewOf } from '../../machines/sync-view.ts'
+import { canBeAborted, pathOf, stepOf, viewOf } from '../../machines/sync-view.ts'
 import { publicState } from '../../src/session/report-progress.ts'
 import {
   type AnyEvent,
@@ -137,7 +137,14 @@ function deliver(whole: Whole, one: number, event: AnyEvent): Whole {
   const isFailed = snapshot.matches('failed') && !at(whole, one).snapshot.matches('failed')
   if (begun('syncFollower')) next = change(next, one, { failures: null })
   // HeartbeatPublisher reports this failure.
-  if (isFailed && whole.leader === one && snapshot.context.commitRequested && snapshot.context.failure) {
+  const isRehearsal = snapshot.context.dryRun || whole.sync.context.request?.dryRun
+  if (
+    isFailed &&
+    whole.leader === one &&
+    snapshot.context.commitRequested &&
+    snapshot.context.failure &&
+    !isRehearsal
+  ) {
     next = report(next, one, { type: 'commit.failed', failure: snapshot.context.failure })
   }
   return rest(next, one)
@@ -246,6 +253,12 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
         publicState(snapshot) === 'COMMITTING' && member.failures !== null && view.failures > member.failures
       const informed = deliver(whole, one, { type: 'sync.observed', sync: view })
       if (!isRunning(at(informed, one), 'syncFollower')) return informed
+      const { dryRun, abortsBefore } = snapshot.context
+      const isRehearsal = dryRun || whole.sync.context.request?.dryRun
+      // An instance that has failed in a rehearsal ends it.
+      if (isWatching && isRehearsal && whole.sync.context.aborts === abortsBefore) {
+        return send(informed, { type: 'commit.aborted', abortsBefore, reason: null, rehearsal: null })
+      }
       const known = change(informed, one, { failures: view.failures })
       return isOurs && view.failure ? deliver(known, one, { type: 'worker.failed', failure: view.failure }) : known
     }
@@ -339,8 +352,10 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
     case 'rehearse':
       return commit(whole, one, true)
     case 'abort': {
-      if (!snapshot.can({ type: 'sync.abort' })) return whole
-      const { abortsBefore } = snapshot.context
+      const isReceived = snapshot.can({ type: 'sync.abort' })
+      const isAccepted = ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED'].includes(publicState(snapshot))
+      if (!isReceived && !(isAccepted && canBeAborted(whole.sync))) return whole
+      const { abortsBefore } = isReceived ? snapshot.context : { abortsBefore: whole.sync.context.aborts }
       const next = send(whole, { type: 'commit.aborted', abortsBefore, reason: null, rehearsal: null })
       return deliver(next, one, { type: 'sync.observed', sync: viewOf(next.sync, next.revision) })
     }

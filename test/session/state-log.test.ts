@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
-import { createActor } from 'xstate'
+import { createActor, initialTransition, transition } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
 import type { InstanceContext } from '../../machines/instance-context.ts'
 import { parseStartBody } from '../../src/api/start-body.ts'
@@ -78,4 +78,17 @@ it('a phase that began before a restart is not logged again, and a later one is'
   log.logged(running({ copyCompleted: true }))
   log.logged(committing)
   expect(phases()).toEqual(['Commit handler called'])
+})
+
+it('a failure that replaces another one is logged too, and each failure once', () => {
+  const failures = () => logged.flatMap(([message, fields]) => (message === 'failed' ? [fields] : []))
+  const failure = { error: 'MissingPrivileges', errorDescription: 'no' } as const
+  const [failed] = initialTransition(instanceMachine, { ...idle.context, configuration, failure })
+  const log = stateLog()
+  for (const snapshot of [failed, failed]) log.logged(snapshot)
+  expect(failures()).toMatchObject([{ error: 'MissingPrivileges' }])
+  const takenOver = { error: 'LeaseLost', errorDescription: 'taken over' } as const
+  const [replaced] = transition(instanceMachine, failed, { type: 'worker.failed', failure: takenOver })
+  for (const snapshot of [replaced, replaced]) log.logged(snapshot)
+  expect(failures()).toMatchObject([{ error: 'MissingPrivileges' }, { error: 'LeaseLost', during: 'failed.resting' }])
 })

@@ -1,0 +1,52 @@
+import { canBeAborted, type SyncSnapshot } from '../../machines/sync-view.ts'
+import type { Failure } from '../domain/errors.ts'
+import type { SyncSession } from './sync-session.ts'
+
+/** What this instance was asked for; null for an instance that has no time limit of its own. */
+export interface OwnLimit {
+  abortsBefore: number
+  commitUntil: number | null
+}
+
+/**
+ * A coordinator that has not received the commit gives the operator this long to send it, ms, because the clocks of
+ * hosts may differ.
+ */
+const graceMS = 10_000
+
+/**
+ * The time limit of a commit, as the coordinator enforces it. An instance that has received the commit aborts it itself
+ * (`commitDeadline` of the instance machine). Those instances may be gone, and a coordinator that took over, or that
+ * joined the commit of the others, has no time limit of its own. It then uses the stored request.
+ */
+export class CommitLimit {
+  readonly #now: () => number
+  #observed: { commit: string; atMS: number } | null = null
+
+  /** @param now a monotonic clock, ms */
+  constructor(now = () => performance.now()) {
+    this.#now = now
+  }
+
+  /** True when the commit of this stored state has exceeded its time limit. Call it with each state that is read. */
+  isExceeded(sync: SyncSnapshot, own: OwnLimit, wallMS = Date.now()): boolean {
+    const { request, aborts } = sync.context
+    if (request === null || request.maxSeconds === null || !canBeAborted(sync)) return false
+    if (own.commitUntil !== null && own.abortsBefore === aborts) return false
+    const commit = `${aborts} ${request.at}`
+    if (this.#observed?.commit !== commit) this.#observed = { commit, atMS: this.#now() }
+    const limitMS = request.maxSeconds * 1_000
+    const observedMS = this.#now() - this.#observed.atMS
+    return wallMS >= request.at + limitMS && observedMS >= Math.min(limitMS, graceMS)
+  }
+}
+
+/** Why a commit is aborted whose time limit has passed, for the operator. */
+export function limitReason(session: SyncSession, failure: Failure | null, isReceived: boolean): string {
+  const why = failure
+    ? `it had failed with ${failure.error}: ${failure.errorDescription}`
+    : isReceived
+      ? `it waited for ${session.commit.waitingFor}`
+      : `it waited for instances that have not received the commit yet: ${session.coordination.id}`
+  return `the commit was aborted by its maxSeconds: ${why}`
+}
