@@ -37,8 +37,9 @@ describe('if an instance renews its lease after clean has observed that all have
     const tandem = await pair.startedSync({ id: 'shardA' })
     await tandem.kill9()
     const leases = pair.stored('leases')
-    const other = { _id: 'instance:shardB', owner: 'shardB', incarnation: 'b', epoch: 1, expiresAt: new Date(1) }
-    await pair.writeBlocked(() => leases.insertOne({ ...other, process: null, schemaVersion: 1 }))
+    const term = { incarnation: 'b', process: null, epoch: 1, expiresAt: new Date(1) }
+    const other = { _id: 'instance:shardB', owner: 'shardB', ...term, schemaVersion: 1 }
+    await pair.writeBlocked(() => leases.insertOne(other))
     const evict = OwnershipStore.prototype.evict
     vi.spyOn(OwnershipStore.prototype, 'evict').mockImplementation(async function (
       this: OwnershipStore,
