@@ -19,6 +19,8 @@ const roundIntervalMS = 100
  * much in it, so that the charts show more than a straight line.
  */
 const roundsBetweenBursts = 150
+/** The application renews its sessions, so that the number of documents is the same throughout the page. */
+const sessions = 2_000
 /** The share of documents that are compared when the screenshot is taken. */
 const verifiedShare = 0.6
 
@@ -39,6 +41,8 @@ async function load(database: Db): Promise<void> {
     }
     await database.collection(name).createIndex(index, { unique })
   }
+  const renewed = Array.from({ length: sessions }, (_, _id) => ({ _id, at: new Date() }))
+  await database.collection<{ _id: number }>('sessions').insertMany(renewed)
   await database.collection('sessions').createIndex({ at: 1 }, { expireAfterSeconds: 86_400 })
 }
 
@@ -57,7 +61,8 @@ function writeSteadily(database: Db): () => Promise<void> {
       return { updateOne: { filter: { _id: (number * 7_919) % 160_000 }, update: { $set: { paid: number } } } }
     })
     await database.collection<{ _id: number }>('orders').bulkWrite(updates, { ordered: false })
-    await database.collection('sessions').insertOne({ at: new Date(), number })
+    const renewal = { $set: { at: new Date(), number } }
+    await database.collection<{ _id: number }>('sessions').updateOne({ _id: number % sessions }, renewal)
   }
   const written = (async () => {
     for (let at = 1; running; at++) {

@@ -7,8 +7,8 @@ import { redactUris } from '../domain/uri-rules.ts'
 import { WorkMeter } from '../domain/work-meter.ts'
 import { failure, wrongMethod } from './answers.ts'
 import { auditAdmitted, auditCommands, type CommandRecorder } from './audit-commands.ts'
-import { auditAnswerSchema, renderAudit } from './audit-schema.ts'
-import { collectionsAnswerSchema, pageParameters, parsePage, writeCollections } from './collections-schema.ts'
+import { auditAnswerSchema, auditPage, renderAudit } from './audit-schema.ts'
+import { collectionsAnswerSchema, collectionsPage, writeCollections } from './collections-schema.ts'
 import { commitBodySchema, parseCommit } from './commit-schema.ts'
 import { dashboardPaths, dashboardRoutes } from './dashboard.ts'
 import { describeCommand, describeOpenQuery, describeQuery } from './describe-endpoint.ts'
@@ -21,7 +21,13 @@ import { guardHost } from './guard-host.ts'
 import { instancesAnswerSchema, renderInstances } from './instances-schema.ts'
 import { limitsAnswerSchema, limitsBodySchema, parseLimits, renderLimits } from './limits-schema.ts'
 import { metricsContentType, renderMetrics } from './metrics.ts'
-import { mismatchesAnswerSchema, renderMismatches, renderRepaired, repairedSchema } from './mismatches-schema.ts'
+import {
+  mismatchesAnswerSchema,
+  mismatchesPage,
+  renderMismatches,
+  renderRepaired,
+  repairedSchema,
+} from './mismatches-schema.ts'
 import { oneAtATime } from './one-at-a-time.ts'
 import { processMetrics } from './process-metrics.ts'
 import { progressAnswerSchema, renderProgress } from './progress-schema.ts'
@@ -231,10 +237,10 @@ export function createApi(dependencies: ApiDependencies) {
         'collections',
         'Returns the progress of each collection: first those with mismatches, then those with the most work left.',
         collectionsAnswerSchema,
-        pageParameters,
+        collectionsPage.described,
       ),
       async (context) => {
-        const text = writeCollections(await instance.collections(parsePage(context.req.query())))
+        const text = writeCollections(await instance.collections(collectionsPage.parse(context.req.query())))
         return context.body(text, 200, { 'Content-Type': 'application/json' })
       },
     )
@@ -264,8 +270,16 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/verification/mismatches',
-      describeQuery('mismatches', 'Returns the differences that the last verdict found.', mismatchesAnswerSchema),
-      async (context) => context.json(renderMismatches(await instance.mismatches())),
+      describeQuery(
+        'mismatches',
+        'Returns the differences that the last verdict found.',
+        mismatchesAnswerSchema,
+        mismatchesPage.described,
+      ),
+      async (context) => {
+        const { limit } = mismatchesPage.parse(context.req.query())
+        return context.json(renderMismatches(await instance.mismatches(), limit))
+      },
     )
     .all('/api/v1/verification/mismatches', (context) => wrongMethod(context, 'GET, HEAD'))
 
@@ -316,8 +330,16 @@ export function createApi(dependencies: ApiDependencies) {
 
     .get(
       '/api/v1/audit',
-      describeQuery('audit', 'Returns the audit trail: who sent which command, newest first.', auditAnswerSchema),
-      async (context) => context.json(renderAudit(await instance.audit())),
+      describeQuery(
+        'audit',
+        'Returns the audit trail: who sent which command, newest first.',
+        auditAnswerSchema,
+        auditPage.described,
+      ),
+      async (context) => {
+        const { limit } = auditPage.parse(context.req.query())
+        return context.json(renderAudit(await instance.audit(), limit))
+      },
     )
     .all('/api/v1/audit', (context) => wrongMethod(context, 'GET, HEAD'))
 

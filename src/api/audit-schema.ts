@@ -1,6 +1,7 @@
 import * as v from 'valibot'
-import { type AuditEntry, auditedCommands, auditOutcomes, tokenUses } from '../domain/audit-entry.ts'
+import { type AuditEntry, auditEntriesMax, auditedCommands, auditOutcomes, tokenUses } from '../domain/audit-entry.ts'
 import { refusalNames } from '../domain/errors.ts'
+import { numberParameters } from './query-parameters.ts'
 import { objectOf } from './strict-schema.ts'
 
 /** The answer of `GET /api/v1/audit`. */
@@ -40,20 +41,27 @@ export const auditAnswerSchema = objectOf({
   entries: v.pipe(v.array(entrySchema), v.description('Newest first, a thousand at most.')),
 })
 
+export const auditPage = numberParameters({
+  limit: { least: 1, most: auditEntriesMax, usual: auditEntriesMax, meaning: 'Entries to list, the newest first.' },
+})
+
 export type AuditAnswer = v.InferOutput<typeof auditAnswerSchema>
 
-export function renderAudit(entries: readonly AuditEntry[]): AuditAnswer {
+/** @param limit how many entries are listed at most */
+export function renderAudit(entries: readonly AuditEntry[], limit: number): AuditAnswer {
   return {
     success: true,
-    entries: entries.map(({ time, mongosyncID, command, remoteAddress, token, sender, outcome, error }) => ({
-      time,
-      mongosyncID,
-      command,
-      remoteAddress,
-      token,
-      ...(sender !== undefined && { sender }),
-      outcome,
-      error,
-    })),
+    entries: entries
+      .slice(0, limit)
+      .map(({ time, mongosyncID, command, remoteAddress, token, sender, outcome, error }) => ({
+        time,
+        mongosyncID,
+        command,
+        remoteAddress,
+        token,
+        ...(sender !== undefined && { sender }),
+        outcome,
+        error,
+      })),
   }
 }

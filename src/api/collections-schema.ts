@@ -1,8 +1,8 @@
 import * as v from 'valibot'
-import type { CollectionRow, CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
-import { RefusedError } from '../domain/errors.ts'
+import type { CollectionRow, CollectionsReport } from '../domain/collection-figures.ts'
 import { whole } from './progress-schema.ts'
-import { describeIssues, objectOf } from './strict-schema.ts'
+import { numberParameters } from './query-parameters.ts'
+import { objectOf } from './strict-schema.ts'
 
 /** `GET /api/v1/collections`: the progress of each collection, one page at a time. */
 
@@ -51,46 +51,10 @@ export const collectionsAnswerSchema = objectOf({
 
 export type CollectionsAnswer = v.InferOutput<typeof collectionsAnswerSchema>
 
-/** The parameters of the query. */
-const parameters = {
+export const collectionsPage = numberParameters({
   limit: { least: 1, most: 200, usual: 100, meaning: 'Rows to show.' },
-  after: {
-    least: 0,
-    most: 999_999_999,
-    usual: 0,
-    meaning: 'Rows to skip: the number of rows already shown.',
-  },
-}
-
-const numberOf = ({ least, most, usual }: (typeof parameters)[keyof typeof parameters]) =>
-  v.optional(
-    v.pipe(
-      v.string(),
-      v.regex(/^\d{1,9}$/, 'must be a whole number'),
-      v.transform(Number),
-      v.minValue(least, `must be at least ${least}`),
-      v.maxValue(most, `must be at most ${most}`),
-    ),
-    String(usual),
-  )
-
-const querySchema = objectOf({ limit: numberOf(parameters.limit), after: numberOf(parameters.after) })
-
-/** The parameters in the form of the OpenAPI document. */
-export const pageParameters = Object.entries(parameters).map(([name, { least, most, usual, meaning }]) => ({
-  name,
-  in: 'query' as const,
-  required: false,
-  description: meaning,
-  schema: { type: 'integer' as const, minimum: least, maximum: most, default: usual },
-}))
-
-/** Throws RefusedError InvalidRequest, naming the parameter. */
-export function parsePage(query: Record<string, string>): CollectionsPage {
-  const parsed = v.safeParse(querySchema, query)
-  if (!parsed.success) throw new RefusedError('InvalidRequest', describeIssues(parsed.issues))
-  return parsed.output
-}
+  after: { least: 0, most: 999_999_999, usual: 0, meaning: 'Rows to skip: the number of rows already shown.' },
+})
 
 function renderCollections(report: CollectionsReport): CollectionsAnswer {
   return { success: true, collections: report.collections.map(renderRow), total: whole(report.total) }

@@ -1,5 +1,6 @@
 import * as v from 'valibot'
-import type { Mismatch } from '../domain/mismatch.ts'
+import { listedMax, type Mismatch } from '../domain/mismatch.ts'
+import { numberParameters } from './query-parameters.ts'
 import { objectOf } from './strict-schema.ts'
 
 /** The answer of `GET /api/v1/verification/mismatches`: names, and no values except an `_id`. */
@@ -27,6 +28,10 @@ export const mismatchesAnswerSchema = objectOf({
   mismatches: v.array(mismatchSchema),
   total: v.pipe(v.number(), v.integer(), v.minValue(0), v.description('All differences, listed or not.')),
   truncated: v.pipe(v.boolean(), v.description('Not all differences are listed.')),
+})
+
+export const mismatchesPage = numberParameters({
+  limit: { least: 1, most: listedMax, usual: listedMax, meaning: 'Differences to list.' },
 })
 
 export type MismatchesAnswer = v.InferOutput<typeof mismatchesAnswerSchema>
@@ -57,8 +62,9 @@ export function renderRepaired({
   return { repairedDocuments, ...(convergingCollections === 0 ? {} : { convergingCollections }) }
 }
 
-export function renderMismatches({ mismatches, total }: { mismatches: Mismatch[]; total: number }) {
-  const listed = mismatches.map(({ namespace, kind, id, field, by }) => ({
+/** @param limit how many differences are listed at most */
+export function renderMismatches({ mismatches, total }: { mismatches: Mismatch[]; total: number }, limit: number) {
+  const listed = mismatches.slice(0, limit).map(({ namespace, kind, id, field, by }) => ({
     namespace,
     kind,
     ...(id === undefined ? {} : { id }),

@@ -10,7 +10,8 @@ const readingMethods = ['GET', 'HEAD']
 /**
  * Accepts requests with a valid token (`Authorization: Bearer …`). The read-only token allows only GET and HEAD. All
  * other requests, even for unknown paths, are refused: with 403 if the read-only token does not allow them, otherwise
- * with 401, or with 429 if requests without a valid token are too frequent.
+ * with 401, or with 429 if requests without a valid token are too frequent. The header `Tandem-Access` of an answer
+ * names the token that the request sent: `control` or `read`.
  * @param openPaths paths that need no token, because they contain nothing about the clusters
  */
 export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: readonly string[]): MiddlewareHandler {
@@ -37,6 +38,8 @@ export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: re
         `Authorization: ${problem}; send Bearer and the token that tandem was started with (--tokenFile)`,
       )
     }
+    // The dashboard shows what its token allows. A header, because the shapes of the answers are those of mongosync.
+    context.header('Tandem-Access', sent)
     if (sent === 'read' && !reads) {
       throw new RefusedError(
         'Forbidden',

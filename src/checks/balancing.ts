@@ -1,6 +1,7 @@
 import { isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { fieldNamed, isTruthy, type RawFields, readFields, stringOf, type TypedValue } from '../domain/raw-bson.ts'
 import { readConfig } from '../mongo/config-database.ts'
+import type { ClusterFacts } from '../mongo/identity.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
@@ -8,7 +9,7 @@ import { type Check, ifAllowed } from './check.ts'
  * `setAllowMigrations`, and the others by `configureCollectionBalancing`
  * (https://www.mongodb.com/docs/manual/reference/command/configureCollectionBalancing/).
  */
-const settings: Record<string, (value: TypedValue | undefined) => boolean> = {
+const settings: Settings = {
   permitMigrations: isOff,
   maxChunkSizeBytes: (value) => value !== undefined,
   enableAutoMerge: isOff,
@@ -16,12 +17,18 @@ const settings: Record<string, (value: TypedValue | undefined) => boolean> = {
 /** A message names no more collections than this. */
 const namedMax = 5
 
+/** Copied by a commit if the user of the destination may write it. */
+const noBalance = { noBalance: isTruthy }
+type Settings = Record<string, (value: TypedValue | undefined) => boolean>
+
 /** Finds collections of a sharded source whose settings of the balancer are not copied. */
-export const checkBalancing: Check = async ({ source, destination, selection }) => {
+export const checkBalancing: Check = async ({ source, destination, selection, facts }) => {
   if (!source.sharded || !destination.sharded) return []
+  const isCopied = maySetNoBalance(facts.destination)
+  const checked = isCopied ? settings : { ...settings, ...noBalance }
   const found =
     (await ifAllowed(
-      readConfig(source, 'collections', { $or: Object.keys(settings).map((name) => ({ [name]: { $exists: true } })) }),
+      readConfig(source, 'collections', { $or: Object.keys(checked).map((name) => ({ [name]: { $exists: true } })) }),
     )) ?? []
   const named: string[] = []
   for (const bytes of found) {
@@ -29,7 +36,7 @@ export const checkBalancing: Check = async ({ source, destination, selection }) 
     const name = stringOf(fieldNamed(fields, '_id')) ?? ''
     const { database, collection } = splitNamespace(name)
     if (!isUserDatabase(database) || !(await selection.selects(database, collection))) continue
-    const set = settingsOf(fields)
+    const set = settingsOf(fields, checked)
     if (set !== '') named.push(`${name} (${set})`)
   }
   if (named.length === 0) return []
@@ -40,13 +47,32 @@ export const checkBalancing: Check = async ({ source, destination, selection }) 
       name: 'BalancerSettingsNotCopied',
       message: `these settings of the balancer for single collections of the source are not copied: ${named.slice(0, namedMax).join(', ')}${more}`,
       remedy:
-        'set them on the destination after COMMITTED, with configureCollectionBalancing, or setAllowMigrations for permitMigrations',
+        'set them on the destination after COMMITTED, with configureCollectionBalancing, or setAllowMigrations for permitMigrations' +
+        (isCopied ? '' : '; for noBalance grant update on config.collections on the destination before the commit'),
     },
   ]
 }
 
-function settingsOf(fields: RawFields): string {
-  return Object.entries(settings)
+/**
+ * True if the user may write `noBalance` into `config.collections`. Privileges on all databases do not include `config`
+ * (`buildResourceSearchList` in src/mongo/db/auth/authorization_session_impl.cpp of the server's source).
+ */
+export function maySetNoBalance({
+  authenticated,
+  privileges,
+}: Pick<ClusterFacts, 'authenticated' | 'privileges'>): boolean {
+  if (!authenticated) return true
+  return privileges.some(({ resource: { db, collection, anyResource }, actions }) => {
+    const isIncluded =
+      anyResource === true ||
+      (db === 'config' && (collection === '' || collection === 'collections')) ||
+      (db === '' && collection === 'collections')
+    return isIncluded && (actions.includes('update') || actions.includes('anyAction'))
+  })
+}
+
+function settingsOf(fields: RawFields, checked: Settings): string {
+  return Object.entries(checked)
     .filter(([name, isSet]) => isSet(fieldNamed(fields, name)))
     .map(([name]) => name)
     .join(', ')

@@ -162,7 +162,7 @@ class Cleaning {
         this.#output.err(`waiting up to ${leaseMS / 1_000} seconds for a sign of life of ${printable(named(ids))}\n`),
     }).finally(() => Promise.all(heartbeats.map((store) => store.close())))
     if (alive.length === 0) return
-    throw new CleanRefusal(aliveText(alive))
+    throw new CleanRefusal(`${aliveText(alive)} Nothing was changed.`)
   }
 
   async #heartbeats(usesRedis: boolean, facts: Record<ClusterName, ClusterFacts>): Promise<Liveness[]> {
@@ -203,7 +203,11 @@ class Cleaning {
     const alive = await retry('ending the writes of the instances', context, () =>
       endWrites(Object.values(this.#clusters)),
     )
-    if (alive.length > 0) throw new CleanRefusal(aliveText(alive))
+    if (alive.length === 0) return
+    // The leases are ended at the same time, so those of other instances may have been ended already.
+    throw new CleanRefusal(
+      `${aliveText(alive)} The leases of ended instances may have been ended. Nothing else was changed.`,
+    )
   }
 
   /** Waits for operations on the clusters end with the phase. */
@@ -226,7 +230,7 @@ function contextOfPhase(): RetryContext {
 }
 
 function aliveText(ids: readonly string[]): string {
-  return `${named(ids)} ${ids.length > 1 ? 'are' : 'is'} alive. Stop all instances of this sync, then run clean again. Nothing was changed.`
+  return `${named(ids)} ${ids.length > 1 ? 'are' : 'is'} alive. Stop all instances of this sync, then run clean again.`
 }
 
 function named(ids: readonly string[]): string {

@@ -115,6 +115,19 @@ export function addClientCommands(program: Command, env: Environment, found: (re
       const request = { command: 'collections' as const, ...clientOptions(command, env), body: { inline: {} }, query }
       found(request)
     })
+  for (const [name, description, listed] of [
+    ['mismatches', 'print the differences that a failed verification found', 'differences to list'],
+    ['audit', 'print the audit trail: who sent which command, and its outcome', 'entries to list, the newest first'],
+  ] as const) {
+    client(name, description)
+      .option('--limit <number>', `${listed}; 1000 by default, and at most`)
+      .action(({ limit }: { limit?: string }, command: Command) =>
+        found({
+          ...{ command: name, ...clientOptions(command, env), body: { inline: {} } },
+          ...(limit !== undefined && { query: { limit } }),
+        }),
+      )
+  }
   for (const [name, description] of [
     ['progress', 'print the status of the sync'],
     ['instances', 'print the status of all instances of the sync, and their totals'],
@@ -122,8 +135,6 @@ export function addClientCommands(program: Command, env: Environment, found: (re
     ['pause', 'pause the sync'],
     ['resume', 'resume a paused sync, or a failed one after its cause is fixed'],
     ['abort', 'abort a commit that is not decided yet; the sync continues as before'],
-    ['mismatches', 'print the differences that a failed verification found'],
-    ['audit', 'print the audit trail: who sent which command, and its outcome'],
     ['repair', 'make the documents that a failed verification named equal to the source; then send resume'],
   ] as const) {
     client(name, description).action((_options, command: Command) =>

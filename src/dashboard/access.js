@@ -9,6 +9,11 @@ const storageKey = 'tandem token'
 /** Requests that wait for a token. @type {(() => void)[]} */
 let waiting = []
 
+/** Whether the current token is the read-only one. */
+let isReadOnly = false
+/** @type {(isReadOnly: boolean) => void} */
+let onAccess = () => {}
+
 const form = /** @type {HTMLFormElement} */ (byId('access'))
 const field = /** @type {HTMLInputElement} */ (byId('token'))
 
@@ -25,7 +30,17 @@ form.addEventListener('submit', (event) => {
   const ready = waiting
   waiting = []
   for (const proceed of ready) proceed()
+  // The answer says what the new token allows. A stream that is open continues with the old token.
+  if (ready.length === 0) void ask('/api/v1/progress', { method: 'HEAD' }).catch(() => {})
 })
+
+/**
+ * Calls the listener whenever an answer shows that the current token is the read-only one, or no longer.
+ * @param {(isReadOnly: boolean) => void} listener
+ */
+export function watchAccess(listener) {
+  onAccess = listener
+}
 
 /**
  * Like `fetch`. If tandem requires a token, this waits until the user has entered the right one.
@@ -74,7 +89,21 @@ async function request(path, init, patienceMS) {
   const headers = token === null ? {} : { Authorization: `Bearer ${token}` }
   // The timeout covers one try only, because the user may take long to enter the token.
   const signal = patienceMS > 0 ? { signal: AbortSignal.timeout(patienceMS) } : {}
-  return { response: await fetch(path, { ...init, ...signal, headers }), token }
+  const response = await fetch(path, { ...init, ...signal, headers })
+  // An answer to an earlier token says nothing about the current one.
+  if (sessionStorage.getItem(storageKey) === token) showAccess(response)
+  return { response, token }
+}
+
+/** @param {Response} response */
+function showAccess({ ok, headers }) {
+  const sent = headers.get('Tandem-Access')
+  // Only an instance that requires no token answers without this header. A refusal may lack it for another reason.
+  if (sent === null && !ok) return
+  const reads = sent === 'read'
+  if (reads === isReadOnly) return
+  isReadOnly = reads
+  onAccess(reads)
 }
 
 /**
@@ -83,7 +112,7 @@ async function request(path, init, patienceMS) {
  */
 export function askForControlToken() {
   if (!form.hidden) return
-  showText('access-note', 'This token is read-only. Enter the token of --tokenFile, and then send the command again.')
+  showText('access-note', 'The token is read-only. Enter the token of --tokenFile to send commands.')
   form.hidden = false
   field.focus()
 }

@@ -3,7 +3,7 @@
 /** @import { ShownError } from './error-text.js' */
 /** @import { Entry } from './page.js' */
 /** @import { Asked } from './question.js' */
-import { askForControlToken, askOnce } from './access.js'
+import { askForControlToken, askOnce, watchAccess } from './access.js'
 import { allOf, commands, cutoverCommands, obstacle, ownCommands } from './commands.js'
 import { Confirmation } from './confirmation.js'
 import { linkOfError } from './docs-link.js'
@@ -35,7 +35,10 @@ export class Actions {
   #instances = []
   /** @type {string | null} */
   #self = null
+  /** Why no command is possible, whatever the state of the instances is: the sync cannot be read. @type {string | null} */
+  #unread = null
   #connected = false
+  #isReadOnly = false
   /** @type {Command | null} */
   #sending = null
   #confirmation = new Confirmation()
@@ -56,13 +59,21 @@ export class Actions {
       button.addEventListener('click', () => this.#ask(command))
       this.#controls.set(command, { button, reason })
     }
+    byId('enter-control-token').addEventListener('click', askForControlToken)
+    watchAccess((isReadOnly) => {
+      this.#isReadOnly = isReadOnly
+      byId('read-only').hidden = !isReadOnly
+      this.#update()
+      this.#review()
+    })
     this.#update()
   }
 
   /** @param {Sample} sample */
-  show({ instances, self }) {
+  show({ instances, self, problem }) {
     this.#instances = instances
     this.#self = self
+    this.#unread = problem === null ? null : 'the state of the sync cannot be read now'
     this.#connected = true
     this.#update()
     this.#review()
@@ -80,7 +91,9 @@ export class Actions {
    */
   #obstacle(command) {
     if (this.#sending) return this.#sending === command ? 'waiting for the answers' : `${this.#sending} is being sent`
-    return this.#connected ? obstacle(command, this.#instances, this.#self) : 'no connection to tandem'
+    if (!this.#connected) return 'no connection to tandem'
+    if (this.#isReadOnly) return 'the token is read-only'
+    return this.#unread ?? obstacle(command, this.#instances, this.#self)
   }
 
   /** A disabled button keeps its place in the focus order, so that its reason can be read. */

@@ -34,7 +34,8 @@ const lagMaxSeconds = 30
  */
 export function obstacle(command, instances, self = null) {
   const living = instances.filter(({ status }) => status === 'alive')
-  if (living.length === 0) return 'no sync has been started'
+  if (living.length === 0)
+    return instances.length === 0 ? 'no sync has been started' : 'no instance of the sync is alive'
   const inState = (/** @type {string[]} */ ...states) =>
     living.filter(({ progress }) => states.includes(progress.state))
   switch (command) {

@@ -21,13 +21,12 @@ const section = byId('mismatches-section')
 
 /** @type {Poll<MismatchesAnswer>} */
 const poll = new Poll({
-  path: () => '/api/v1/verification/mismatches',
+  path: () => `/api/v1/verification/mismatches?limit=${rowsShown}`,
   isWanted: () => !section.hidden,
   everyMS: () => everyMS,
   show: ({ mismatches, total }) => {
-    const rows = mismatches.slice(0, rowsShown)
-    table.show(rows.map((one, at) => ({ key: String(at), cells: cellsOf(one) })))
-    showText('mismatches-note', noteOf(rows.length, total))
+    table.show(mismatches.map((one, at) => ({ key: String(at), cells: cellsOf(one) })))
+    showText('mismatches-note', noteOf(mismatches.length, total))
   },
   fail: (problem) => showText('mismatches-note', problem),
 })

@@ -1,6 +1,7 @@
 import type { Document } from 'mongodb'
 import type { Cluster } from './cluster.ts'
-import { askShards, type ShardAnswer, ShardConnections, type ShardRead } from './shard-connections.ts'
+import { isTransient, isUnanswered } from './errors.ts'
+import { askShards, type ShardAnswer, ShardConnections, type ShardRead, shardReadMS } from './shard-connections.ts'
 
 /**
  * Shares of WiredTiger's cache. Above `eviction_dirty_trigger` (20 %) and `eviction_trigger` (95 %), the server makes
@@ -8,6 +9,11 @@ import { askShards, type ShardAnswer, ShardConnections, type ShardRead } from '.
  */
 const dirtyShareMax = 0.2
 const usedShareMax = 0.96
+/**
+ * The last judgement of a server that cannot be reached holds for this many milliseconds: longer than an election. If
+ * it still cannot be reached, only the duration of writes shows the load.
+ */
+const heldMS = 60_000
 
 /**
  * The load of the destination's primary or, on a sharded destination, of each shard's primary: mongos has no storage
@@ -17,24 +23,50 @@ const usedShareMax = 0.96
 export class DestinationPressure {
   readonly #destination: Cluster
   readonly #shards: ShardConnections
+  /** When each server last answered, in ms of performance.now(). */
+  readonly #answeredAt = new Map<string, number>()
 
   constructor(destination: Cluster) {
     this.#destination = destination
     this.#shards = new ShardConnections(destination)
   }
 
-  /** Why the destination is overloaded, as text for the operator. Null when it is not, or when it is unknown. */
-  async read(): Promise<string | null> {
-    if (!this.#destination.sharded) {
-      const status = await this.#destination.read('admin', { ...serverStatusCommand }, { timeoutMS: 5_000 })
-      return describePressure(status, 'the destination')
+  /**
+   * Why the destination is overloaded, as text for the operator. A server that was reached and does not answer in time
+   * is overloaded. Null when the destination is not overloaded, or when tandem is not able to read its load. Undefined
+   * while servers cannot be reached for a short time: the last judgement holds.
+   */
+  async read(): Promise<string | null | undefined> {
+    const judged = (await this.#statuses()).map((status) => this.#judge(status))
+    return judged.find((one) => typeof one === 'string') ?? (judged.includes(undefined) ? undefined : null)
+  }
+
+  /** One status for each shard, or that of the replica set. Rejects only when `config.shards` cannot be read. */
+  async #statuses(): Promise<ServerStatus[]> {
+    if (this.#destination.sharded) {
+      const answers = await this.#shards.each(readStatus)
+      return answers.map(({ shard, ...answer }) => ({ where: `the shard ${shard} of the destination`, ...answer }))
     }
-    for (const answer of await this.#shards.each(readStatus)) {
-      if (!('result' in answer)) continue
-      const pressure = describePressure(answer.result, `the shard ${answer.shard} of the destination`)
-      if (pressure !== null) return pressure
+    const where = 'the destination'
+    const options = { timeoutMS: shardReadMS }
+    return [
+      await this.#destination.read('admin', { ...serverStatusCommand }, options).then(
+        (result) => ({ where, result }),
+        (error: unknown) => ({ where, error }),
+      ),
+    ]
+  }
+
+  #judge({ where, ...answer }: ServerStatus): string | null | undefined {
+    const now = performance.now()
+    if ('result' in answer) {
+      this.#answeredAt.set(where, now)
+      return describePressure(answer.result, where)
     }
-    return null
+    const { error } = answer
+    if (isUnanswered(error)) return `${where} does not answer serverStatus within ${shardReadMS / 1_000} seconds`
+    const answeredAt = this.#answeredAt.get(where) ?? Number.NEGATIVE_INFINITY
+    return isTransient(error) && now - answeredAt < heldMS ? undefined : null
   }
 
   close(): Promise<void> {
@@ -42,9 +74,14 @@ export class DestinationPressure {
   }
 }
 
-/** Reads once what `DestinationPressure` reads of each shard. Rejects only when `config.shards` cannot be read. */
+type ServerStatus = { where: string } & ({ result: Document } | { error: unknown })
+
+/**
+ * Reads once what `DestinationPressure` reads of each shard, for `check`: also shards that have just refused the user
+ * are asked. Rejects only when `config.shards` cannot be read.
+ */
 export function readShardStatus(destination: Cluster): Promise<ShardAnswer<Document>[]> {
-  return askShards(destination, readStatus)
+  return askShards(destination, readStatus, { asksRefusing: true })
 }
 
 const readStatus = (read: ShardRead): Promise<Document> => read('admin', { ...serverStatusCommand })

@@ -147,6 +147,14 @@ export function isOwnTimeLimit(error: unknown): boolean {
   return error instanceof DOMException && error.name === 'TimeoutError'
 }
 
+/**
+ * True if the command was sent to a server, and the time limit of this process ended the wait for the answer. The driver
+ * (7.8, `Connection.readMany`) replaces the reason of the signal by this error.
+ */
+export function isUnanswered(error: unknown): boolean {
+  return error instanceof MongoOperationTimeoutError
+}
+
 export function isTransientCode(value: number): boolean {
   return transient.has(value)
 }

@@ -15,9 +15,12 @@ export async function oplogWindowOf(source: Cluster): Promise<number> {
   return await windowOf((database, command) => source.read(database, command))
 }
 
-/** The same for each shard. Rejects only when `config.shards` cannot be read. */
+/**
+ * The same for each shard, for `check`: also shards that have just refused the user are asked. Rejects only when
+ * `config.shards` cannot be read.
+ */
 export function shardOplogWindows(source: Cluster): Promise<ShardAnswer<number>[]> {
-  return askShards(source, windowOf)
+  return askShards(source, windowOf, { asksRefusing: true })
 }
 
 /**

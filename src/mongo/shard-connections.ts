@@ -1,11 +1,27 @@
 import type { Document, MongoClient } from 'mongodb'
 import type { Cluster } from './cluster.ts'
 import { readShards } from './config-database.ts'
+import { code, codeOf, isUnanswered } from './errors.ts'
 
-/** One read may take this long, after the shard was found and connected to. */
-const readMS = 10_000
-/** A shard that did not answer is not asked again for this long, so that it does not delay the answers of the others. */
+/** Milliseconds that one read may take, after the shard was found and connected to. */
+export const shardReadMS = 10_000
+/**
+ * A shard that cannot be reached is not asked again for this long, so that it does not delay the answers of the others.
+ */
 const restMS = 30_000
+/**
+ * A shard that does not know the user is not asked again for this long, because each attempt is a failed login in its
+ * log and in its audit.
+ */
+const refusedRestMS = 30 * 60_000
+
+interface Rest {
+  untilMS: number
+  error: unknown
+}
+
+/** The shards that have refused the user of the cluster, by host. All connections of this process observe it. */
+const refused = new WeakMap<Cluster, Map<string, Rest>>()
 
 /** Sends a command to the primary of one shard. */
 export type ShardRead = (database: string, command: Document) => Promise<Document>
@@ -24,11 +40,17 @@ export class ShardConnections {
   readonly #cluster: Cluster
   /** By the host in `config.shards`, which changes with the members of the shard. */
   readonly #clients = new Map<string, MongoClient>()
-  readonly #resting = new Map<string, { untilMS: number; error: unknown }>()
+  readonly #resting = new Map<string, Rest>()
+  readonly #refused: Map<string, Rest>
+  readonly #asksRefusing: boolean
   #closed = false
 
-  constructor(cluster: Cluster) {
+  /** @param asksRefusing also asks shards that have refused the user in the last half hour */
+  constructor(cluster: Cluster, { asksRefusing = false } = {}) {
     this.#cluster = cluster
+    this.#asksRefusing = asksRefusing
+    this.#refused = refused.get(cluster) ?? new Map()
+    refused.set(cluster, this.#refused)
   }
 
   /**
@@ -50,18 +72,33 @@ export class ShardConnections {
     host: string,
     work: (read: ShardRead) => Promise<Result>,
   ): Promise<{ result: Result } | { error: unknown }> {
-    const resting = this.#resting.get(host)
-    if (resting && performance.now() < resting.untilMS) return { error: resting.error }
+    const resting = this.#restOf(host)
+    if (resting) return { error: resting.error }
     try {
       const client = this.#open(host)
       // The driver's own timeoutMS has no effect in 7.8.
       const read: ShardRead = (database, command) =>
-        client.db(database).command(command, { signal: AbortSignal.timeout(readMS) } as object)
-      return { result: await work(read) }
+        client.db(database).command(command, { signal: AbortSignal.timeout(shardReadMS) } as object)
+      const result = await work(read)
+      this.#refused.delete(host)
+      return { result }
     } catch (error) {
-      this.#resting.set(host, { untilMS: performance.now() + restMS, error })
+      this.#rest(host, error)
       return { error }
     }
+  }
+
+  #restOf(host: string): Rest | null {
+    const resting = this.#resting.get(host) ?? (this.#asksRefusing ? undefined : this.#refused.get(host))
+    return resting && performance.now() < resting.untilMS ? resting : null
+  }
+
+  #rest(host: string, error: unknown): void {
+    // A shard that has received a command and has not answered may be overloaded. Only another read shows whether it still is.
+    if (isUnanswered(error)) return
+    const isRefused = codeOf(error) === code.authenticationFailed
+    const rests = isRefused ? this.#refused : this.#resting
+    rests.set(host, { untilMS: performance.now() + (isRefused ? refusedRestMS : restMS), error })
   }
 
   #open(host: string): MongoClient {
@@ -80,12 +117,16 @@ export class ShardConnections {
   }
 }
 
-/** Asks each shard once, over connections that are closed afterwards. Rejects only when `config.shards` cannot be read. */
+/**
+ * Asks each shard once, over connections that are closed afterwards. Rejects only when `config.shards` cannot be read.
+ * @param options those of `ShardConnections`
+ */
 export async function askShards<Result>(
   cluster: Cluster,
   work: (read: ShardRead) => Promise<Result>,
+  options: { asksRefusing?: boolean } = {},
 ): Promise<ShardAnswer<Result>[]> {
-  const connections = new ShardConnections(cluster)
+  const connections = new ShardConnections(cluster, options)
   try {
     return await connections.each(work)
   } finally {

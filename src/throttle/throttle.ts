@@ -151,7 +151,7 @@ export class Throttle {
       // A shard that does not answer delays a poll for longer than the interval.
       if (polling) return
       polling = true
-      // A failed poll says nothing about the load of the destination. The duration of the writes still shows it.
+      // If the poll fails, only the duration of the writes shows the load of the destination.
       this.#observe(await pressure.read().catch(() => null))
       polling = false
     }
@@ -171,9 +171,10 @@ export class Throttle {
     this.#wake()
   }
 
-  #observe(pressure: string | null): void {
+  /** @param pressure undefined: the last observation holds */
+  #observe(pressure: string | null | undefined): void {
     // A reply may arrive after `unwatch`. A limit that it caused would never end, because no later poll follows.
-    if (!this.#watching) return
+    if (!this.#watching || pressure === undefined) return
     const before = this.#backOff.allowed(this.writeConcurrency)
     this.#backOff.record(pressure)
     if (this.#backOff.allowed(this.writeConcurrency) !== before) this.#wake()

@@ -287,6 +287,13 @@ describe('client commands', () => {
     ])
   })
 
+  test('--limit of mismatches and audit is a parameter of the query', () => {
+    for (const command of ['mismatches', 'audit']) {
+      expect(request(command, '--limit', '5').query).toEqual({ limit: '5' })
+      expect(request(command)).not.toHaveProperty('query')
+    }
+  })
+
   test('answers are shown as a table or as JSON, as requested, but not both', () => {
     expect(request('progress', '--table').form).toBe('table')
     expect(request('start', '--source', 'cluster0', '--json').form).toBe('json')

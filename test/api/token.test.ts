@@ -115,6 +115,20 @@ describe('with a token that only reads as well', () => {
     },
   )
 
+  test('the answers say which token was sent, also those that refuse a command', async () => {
+    const { api } = apiUnderTest({ token, readToken })
+    const access = async (path: string, init: RequestInit) =>
+      (await api.request(path, init)).headers.get('Tandem-Access')
+    expect(await access('/api/v1/events', { headers: reading, method: 'HEAD' })).toBe('read')
+    expect(await access('/api/v1/progress', { headers: reading })).toBe('read')
+    expect(await access('/api/v1/pause', { headers: reading, method: 'POST' })).toBe('read')
+    expect(await access('/api/v1/progress', { headers: bearer })).toBe('control')
+    expect(await access('/api/v1/progress', {})).toBeNull()
+    expect(await access('/healthz', { headers: bearer })).toBeNull()
+    const { api: open } = apiUnderTest({})
+    expect((await open.request('/api/v1/progress')).headers.get('Tandem-Access')).toBeNull()
+  })
+
   test('the audit trail records which token a command had', async () => {
     const { post, instance } = apiUnderTest({ token, readToken })
     await post('/api/v1/pause', {}, bearer)

@@ -1,4 +1,5 @@
-import { describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
 import { startRedis } from '../support/redis-server.ts'
 import { CleanedPair } from './cleaned-pair.ts'
 
@@ -26,6 +27,38 @@ describe('while an instance is alive', () => {
       }
       expect(await pair.footprints()).toEqual(before)
     }
+  })
+})
+
+describe('if an instance renews its lease after clean has observed that all have ended', () => {
+  afterEach(() => void vi.restoreAllMocks())
+
+  it('refuses, and says that the leases of the others may have been ended', async () => {
+    const tandem = await pair.startedSync({ id: 'shardA' })
+    await tandem.kill9()
+    const leases = pair.stored('leases')
+    const term = { incarnation: 'b', process: null, epoch: 1, expiresAt: new Date(1) }
+    const other = { _id: 'instance:shardB', owner: 'shardB', ...term, schemaVersion: 1 }
+    await pair.writeBlocked(() => leases.insertOne(other))
+    const evict = OwnershipStore.prototype.evict
+    vi.spyOn(OwnershipStore.prototype, 'evict').mockImplementation(async function (
+      this: OwnershipStore,
+      lease,
+      ...rest
+    ) {
+      const renewed = { $set: { expiresAt: new Date(Date.now() + 3_600_000) } }
+      if (lease.id === 'shardB') await pair.writeBlocked(() => leases.updateOne({ _id: other._id }, renewed))
+      return await evict.call(this, lease, ...rest)
+    })
+    expect(await pair.clean({ yes: true })).toMatchObject({
+      code: 4,
+      lines: [],
+      err: expect.stringMatching(
+        /error: instance shardB is alive\. Stop all instances of this sync, then run clean again\. The leases of ended instances may have been ended\. Nothing else was changed\.\n$/,
+      ),
+    })
+    expect(await leases.findOne({ _id: 'instance:shardA' })).toMatchObject({ buried: true })
+    expect(await pair.blocked()).toEqual([false, true])
   })
 })
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { effect, obstacle } from '../../src/dashboard/commands.js'
+import { commands, effect, obstacle } from '../../src/dashboard/commands.js'
 import { History } from '../../src/dashboard/history.js'
 import type { InstanceRow } from '../../src/domain/instances.ts'
 import { instanceRow as row } from './instance-row.ts'
@@ -18,6 +18,7 @@ const copying = { estimatedTotalBytes: 100, estimatedCopiedBytes: 31 }
 
 test.each<[string, InstanceRow[], string | null]>([
   ['no instance runs', [], 'no sync has been started'],
+  ['every instance is lost', [row('a', {}, 'lost'), row('b', {}, 'lost')], 'no instance of the sync is alive'],
   [
     'the copy is in progress',
     [
@@ -38,6 +39,10 @@ test.each<[string, InstanceRow[], string | null]>([
   ['all instances except a lost one can commit', [row('a', { canCommit: true }), row('b', {}, 'lost')], null],
 ])('while %s, the obstacle to commit is named, or null', (_name, instances, expected) => {
   expect(obstacle('commit', instances)).toBe(expected)
+})
+
+test.each(commands)('while every instance is lost, %s does not say that no sync has been started', (command) => {
+  expect(obstacle(command, [row('a', {}, 'lost')], 'a')).toBe('no instance of the sync is alive')
 })
 
 test('abort is possible only for a commit that has not reached canWrite', () => {

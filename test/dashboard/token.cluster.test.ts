@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import type { Page } from 'playwright-core'
 import { afterEach, expect, it, vi } from 'vitest'
+import { commands } from '../../src/dashboard/commands.js'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startTandem, type Tandem } from '../support/tandem-process.ts'
 import { keepScreenshot, type OpenedPage, violations } from './browser.ts'
@@ -84,7 +85,7 @@ it('asks for the token, shows the sync once it is entered, and sends commands wi
   expect(complaints.filter((text) => !/status of 401/.test(text))).toEqual([])
 })
 
-it('shows the sync with the read-only token, and asks for the other token when a command is sent', async () => {
+it('shows the sync with the read-only token and sends no command with it, until the other token is entered', async () => {
   const readToken = 'd4'.repeat(20)
   const file = path.join(pair.source.folder, 'read-token')
   writeFileSync(file, readToken, { mode: 0o600 })
@@ -92,23 +93,31 @@ it('shows the sync with the read-only token, and asks for the other token when a
   await vi.waitFor(async () => {
     expect(await command('start', { source: 'cluster0', destination: 'cluster1' })).toBe(200)
   }, patience)
-  const { page } = await open()
+  const { page, complaints } = await open()
   await enterToken(page, readToken)
   await shows(page, '#state', 'RUNNING')
-  const pause = async () => {
-    await vi.waitFor(async () => expect(await page.getAttribute('#pause', 'aria-disabled')).toBe('false'), patience)
-    await page.click('#pause')
-    await page.click('#dialog-confirm')
+  for (const name of commands) {
+    expect(await page.getAttribute(`#${name}`, 'aria-disabled')).toBe('true')
+    expect(await page.textContent(`#why-not-${name}`)).toBe('the token is read-only')
   }
-  await pause()
-  await shows(page, '#outcome', /pause: .*--readTokenFile allows only GET/)
-  await shows(page, '#access-note', 'This token is read-only')
-  expect(await page.textContent('#connection')).toMatch('live')
   expect(await violations(page)).toEqual([])
+  await keepScreenshot(page, 'read-only')
+  await page.setViewportSize({ width: 360, height: 780 })
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(360)
+
+  await page.click('#enter-control-token')
+  expect(await page.evaluate('document.activeElement.id')).toBe('token')
+  await shows(page, '#access-note', 'Enter the token of --tokenFile')
+  expect(await page.textContent('#connection')).toMatch('live')
   await enterToken(page, token)
-  await pause()
+  await vi.waitFor(async () => expect(await page.getAttribute('#pause', 'aria-disabled')).toBe('false'), patience)
+  expect(await page.isVisible('#read-only')).toBe(false)
+  await page.click('#pause')
+  await page.click('#dialog-confirm')
   await shows(page, '#outcome', /pause accepted by/)
   await shows(page, '#state', 'PAUSED')
+  // Nothing was sent with the read-only token that it does not allow.
+  expect(complaints.filter((text) => !/status of 401/.test(text))).toEqual([])
 })
 
 it('asks again when the instance requires another token', async () => {

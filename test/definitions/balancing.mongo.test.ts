@@ -105,11 +105,22 @@ it.each([
 })
 
 it('check names settings that are not copied', async () => {
-  const checked = (includeNamespaces: { database: string }[] | null) => {
+  const checked = (includeNamespaces: { database: string }[] | null, of = { authenticated: false }) => {
     const selection = new Selection(source, { includeNamespaces, excludeNamespaces: null })
-    return checkBalancing({ source, destination, selection } as CheckedClusters)
+    const facts = { destination: { ...of, privileges: [] } } as unknown as CheckedClusters['facts']
+    return checkBalancing({ source, destination, selection, facts } as CheckedClusters)
   }
+  for (const name of names) await setNoBalance(sourceClient, name, name === 'left')
   expect(await checked(null)).toEqual([])
+  // This user may not write into config.collections.
+  expect(await checked(null, { authenticated: true })).toMatchObject([
+    {
+      severity: 'warning',
+      name: 'BalancerSettingsNotCopied',
+      message: expect.stringMatching(/: app\.left \(noBalance\)$/),
+      remedy: expect.stringContaining('for noBalance grant update on config.collections on the destination'),
+    },
+  ])
   await sourceClient.db('admin').command({ configureCollectionBalancing: 'app.again', chunkSize: 64 })
   expect(await checked(null)).toMatchObject([
     {

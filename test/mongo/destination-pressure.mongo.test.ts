@@ -1,21 +1,25 @@
 import { MongoClient } from 'mongodb'
-import { afterAll, beforeAll, expect, it, test } from 'vitest'
+import { afterAll, beforeAll, expect, it, onTestFinished, test, vi } from 'vitest'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { DestinationPressure, describePressure, readShardStatus } from '../../src/mongo/destination-pressure.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { dirtyCache, withoutCheckpoints } from '../support/dirty-cache.ts'
+import { failPoint } from '../support/fail-point.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 import { testCluster } from './clusters.ts'
+import { oneSet } from './one-set.ts'
 
 /** The load of a sharded destination is that of its shards, of which a router shows nothing. */
 
+const appName = 'destination-pressure'
+const one = oneSet()
 let sharded: ShardedCluster
 let cluster: Cluster
 let pressure: DestinationPressure
 
 beforeAll(async () => {
   sharded = await startShardedCluster({ shards: 2, extraArgs: withoutCheckpoints })
-  cluster = testCluster(sharded.uri, 'destination-pressure')
+  cluster = testCluster(sharded.uri, appName)
   await readFacts(cluster)
   pressure = new DestinationPressure(cluster)
 })
@@ -35,6 +39,65 @@ it('one shard whose cache is dirty makes the destination overloaded, until it is
   )
   await clean()
   await expect.poll(() => pressure.read(), { timeout: 20_000 }).toBeNull()
+})
+
+/**
+ * Delays the answers to serverStatus for longer than tandem waits for them. The server ends a fail point only after the
+ * commands that it delays.
+ */
+const delayStatus = (client: MongoClient, of: string) =>
+  failPoint(client, 'failCommand', {
+    failCommands: ['serverStatus'],
+    appName: of,
+    blockConnection: true,
+    blockTimeMS: 13_000,
+  })
+
+it('a shard that is reached and does not answer is overloaded, until it answers', async () => {
+  expect(await pressure.read()).toBeNull()
+  const [, silent] = sharded.shards
+  await using direct = await MongoClient.connect(silent?.uri ?? '')
+  await using point = await delayStatus(direct, appName)
+  const overloaded = `the shard ${silent?.name} of the destination does not answer serverStatus within 10 seconds`
+  expect(await pressure.read()).toBe(overloaded)
+  expect(await pressure.read()).toBe(overloaded)
+  await point.release()
+  expect(await pressure.read()).toBeNull()
+})
+
+it('a replica set that is reached and does not answer is overloaded, until it answers', async () => {
+  const own = new DestinationPressure(one.cluster)
+  expect(await own.read()).toBeNull()
+  await using point = await delayStatus(one.client, 'tandem-test')
+  expect(await own.read()).toBe('the destination does not answer serverStatus within 10 seconds')
+  await point.release()
+  expect(await own.read()).toBeNull()
+})
+
+it('the last judgement of a shard holds while it cannot be reached for a short time', async () => {
+  const own = new DestinationPressure(cluster)
+  onTestFinished(() => own.close())
+  await using config = await MongoClient.connect(sharded.config.uri)
+  const shards = config.db('config').collection<{ _id: string; host: string }>('shards')
+  const _id = sharded.shards[0]?.name ?? ''
+  const { host = '' } = (await shards.findOne({ _id })) ?? {}
+  // Nothing listens at port 1. The router keeps the address that it knows.
+  const setHost = (to: string) => shards.updateOne({ _id }, { $set: { host: to } }, { writeConcern: { w: 'majority' } })
+  try {
+    await setHost(`${_id}/127.0.0.1:1`)
+    // It has never answered, so nothing is known about its load.
+    expect(await own.read()).toBeNull()
+    await setHost(host)
+    expect(await own.read()).toBeNull()
+    await setHost(`${_id}/127.0.0.1:1`)
+    expect(await own.read()).toBeUndefined()
+    const now = performance.now()
+    const later = vi.spyOn(performance, 'now').mockImplementation(() => now + 61_000)
+    onTestFinished(() => later.mockRestore())
+    expect(await own.read()).toBeNull()
+  } finally {
+    await setHost(host)
+  }
 })
 
 it('the replies of shards contain the figures of their caches', async () => {

@@ -4,41 +4,17 @@ import path from 'node:path'
 import process from 'node:process'
 import { describe, expect, it, vi } from 'vitest'
 import type { RehearsalReport } from '../../src/rehearse/rehearsal-report.ts'
-import { type GuardedProcess, spawnGuarded } from '../support/guarded-process.ts'
-import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { environment } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 import { startAlteringProxy } from './altering-proxy.ts'
+import { type Run, startRehearse } from './rehearse-process.ts'
 
 /** docs/rehearse.md: `tandem rehearse` on the user's own clusters. */
 
 const pair = pairedSets()
 
-interface Run {
-  process: GuardedProcess
-  out: () => string
-  err: () => string
-}
-
-function rehearse(args: string[], uris: { cluster0?: string; cluster1?: string } = {}): Run {
-  const { cluster0 = pair.source.uri, cluster1 = pair.destination.uri } = uris
-  const main = path.resolve(repositoryRoot, 'dist/src/main.js')
-  const spawned = spawnGuarded(process.execPath, [main, 'rehearse', ...args], {
-    cwd: repositoryRoot,
-    // Settings of an instance do not reach those of the rehearsal.
-    env: { ...environment(), TANDEM_TOKEN: 'x'.repeat(32), TANDEM_CLUSTER0: cluster0, TANDEM_CLUSTER1: cluster1 },
-    output: 'pipe',
-  })
-  let [out, err] = ['', '']
-  spawned.child.stdout?.on('data', (text: Buffer) => {
-    out += text
-  })
-  spawned.child.stderr?.on('data', (text: Buffer) => {
-    err += text
-  })
-  return { process: spawned, out: () => out, err: () => err }
-}
+const rehearse = (args: string[], uris: { cluster0?: string; cluster1?: string } = {}): Run =>
+  startRehearse(args, { cluster0: pair.source.uri, cluster1: pair.destination.uri, ...uris })
 
 function isAlive(pid: number): boolean {
   try {

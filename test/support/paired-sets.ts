@@ -12,7 +12,7 @@ export interface PairedSets {
   sourceClient: MongoClient
   destinationClient: MongoClient
   /** Starts an instance for the two clusters and waits until it is connected. */
-  startInstance(options?: Pick<TandemOptions, 'id' | 'env' | 'faults' | 'extraArgs'>): Promise<Tandem>
+  startInstance(options?: Pick<TandemOptions, 'id' | 'env' | 'entry' | 'faults' | 'extraArgs'>): Promise<Tandem>
   /** Starts several instances of one sync of the two clusters. */
   startInstances(...ids: string[]): Promise<Instances>
 }

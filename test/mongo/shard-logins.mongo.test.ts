@@ -1,0 +1,73 @@
+import { MongoClient } from 'mongodb'
+import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { DestinationPressure, readShardStatus } from '../../src/mongo/destination-pressure.ts'
+import { readFacts } from '../../src/mongo/identity.ts'
+import { oplogBegin, shardOplogWindows } from '../../src/mongo/oplog-window.ts'
+import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
+import { testCluster } from './clusters.ts'
+
+/** How often tandem tries to log in to a shard that does not know its user. Each attempt is a line in the shard's log. */
+
+let sharded: ShardedCluster
+let cluster: Cluster
+let shard: MongoClient
+
+beforeAll(async () => {
+  sharded = await startShardedCluster({ shards: 1, auth: true })
+  cluster = testCluster(await sharded.createUser('tandem', 'secret', ['clusterMonitor', 'readAnyDatabase']), 'logins')
+  await readFacts(cluster)
+  shard = await MongoClient.connect(sharded.shards[0]?.uri ?? '')
+})
+afterAll(async () => {
+  await Promise.all([cluster?.close(), shard?.close()])
+  await sharded?.stop()
+})
+
+/** The number of logins of all users that the shard has refused. */
+async function refusedLogins(): Promise<number> {
+  const { security } = await shard.db('admin').command({ serverStatus: 1 })
+  const mechanisms: { authenticate: { received: number; successful: number } }[] = Object.values(
+    security.authentication.mechanisms,
+  )
+  return mechanisms.reduce((sum, { authenticate }) => sum + authenticate.received - authenticate.successful, 0)
+}
+
+/** Runs `work`, and returns how many logins the shard has refused meanwhile. */
+async function refusedDuring(work: () => Promise<unknown>): Promise<number> {
+  const before = await refusedLogins()
+  await work().catch((error) => expect(error).toMatchObject({ codeName: 'AuthenticationFailed' }))
+  return (await refusedLogins()) - before
+}
+
+it('a shard that does not know the user is asked again after half an hour, or by check', async () => {
+  const pressure = new DestinationPressure(cluster)
+  onTestFinished(() => pressure.close())
+  expect(await refusedDuring(() => oplogBegin(cluster))).toBeGreaterThan(0)
+  await expect(oplogBegin(cluster)).rejects.toMatchObject({ codeName: 'AuthenticationFailed' })
+  expect(await refusedDuring(() => oplogBegin(cluster))).toBe(0)
+  expect(await refusedDuring(() => pressure.read())).toBe(0)
+  expect(await pressure.read()).toBeNull()
+
+  for (const asked of [shardOplogWindows, readShardStatus]) {
+    expect(await refusedDuring(() => asked(cluster))).toBeGreaterThan(0)
+  }
+  expect(await check()).toMatchObject([{ error: { codeName: 'AuthenticationFailed' } }])
+
+  const now = performance.now()
+  const later = vi.spyOn(performance, 'now').mockImplementation(() => now + 31 * 60_000)
+  onTestFinished(() => later.mockRestore())
+  expect(await refusedDuring(() => oplogBegin(cluster))).toBeGreaterThan(0)
+  expect(await refusedDuring(() => oplogBegin(cluster))).toBe(0)
+})
+
+it('once check has logged in, the shard is asked as usual', async () => {
+  await expect(oplogBegin(cluster)).rejects.toMatchObject({ codeName: 'AuthenticationFailed' })
+  const roles = ['clusterMonitor', { role: 'read', db: 'local' }]
+  await shard.db('admin').command({ createUser: 'tandem', pwd: 'secret', roles })
+  await expect(oplogBegin(cluster)).rejects.toMatchObject({ codeName: 'AuthenticationFailed' })
+  expect(await check()).toMatchObject([{ result: expect.anything() }])
+  await oplogBegin(cluster)
+})
+
+const check = () => readShardStatus(cluster)

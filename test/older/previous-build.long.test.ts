@@ -1,0 +1,115 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { accepted, canCommit, commit, committed } from '../support/commits.ts'
+import { compareBoth } from '../support/compare-both.ts'
+import { seedForCutover, things } from '../support/cutover-data.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { buildPrevious, type PreviousBuild, previousCommit } from './previous-build.ts'
+
+/**
+ * A sync that the program of the previous release began is continued by this one. The program is built from the newest
+ * tag, or from the commit in `TANDEM_PREVIOUS`. Without either the tests are skipped.
+ */
+
+const previous = previousCommit()
+
+describe.skipIf(previous === null)(`a sync that the build of ${previous} left`, () => {
+  const pair = pairedSets()
+  let older: PreviousBuild
+
+  beforeAll(() => {
+    older = buildPrevious(previous as string)
+  })
+  afterAll(() => older?.[Symbol.dispose]())
+
+  /** An instance of the older program, whose sync can be committed. */
+  async function startOlder(): Promise<Tandem> {
+    await seedForCutover(pair.sourceClient)
+    const tandem = await pair.startInstance({ entry: older.entry })
+    await startSync(tandem, { enableUserWriteBlocking: 'sourceAndDestination', reversible: true })
+    await canCommit(tandem)
+    return tandem
+  }
+
+  const write = (_id: string, client = pair.sourceClient) => things(client).insertOne({ _id, u: _id })
+
+  async function expectEqual(): Promise<void> {
+    expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+  }
+
+  it('RUNNING is continued, with the writes that were made meanwhile, and committed', async () => {
+    await (await startOlder()).kill9()
+    await write('meanwhile')
+    await things(pair.sourceClient).deleteOne({ _id: 8 })
+    await using tandem = await pair.startInstance()
+    await commit(tandem)
+    expect(await things(pair.destinationClient).findOne({ _id: 'meanwhile' })).not.toBeNull()
+    await expectEqual()
+  })
+
+  it('in the middle of the copy is copied to the end', async () => {
+    await things(pair.sourceClient).insertMany(
+      Array.from({ length: 20_000 }, (_, _id) => ({ _id, u: _id, by: 'x'.repeat(500) })),
+    )
+    {
+      await using tandem = await pair.startInstance({ entry: older.entry })
+      await fetch(`${tandem.url}/api/v1/limits`, { method: 'PATCH', body: '{"bytesPerSecond":200000}' })
+      await startSync(tandem, {})
+      const isCopying = ({ collectionCopy }: { collectionCopy: { estimatedCopiedBytes: number } | null }) =>
+        (collectionCopy?.estimatedCopiedBytes ?? 0) > 100_000
+      await tandem.waitFor(isCopying, { timeoutSeconds: 60, what: 'some documents are copied' })
+      await tandem.kill9()
+    }
+    await write('meanwhile')
+    await using tandem = await pair.startInstance()
+    await fetch(`${tandem.url}/api/v1/limits`, { method: 'PATCH', body: '{"bytesPerSecond":null}' })
+    await commit(tandem)
+    await expectEqual()
+  })
+
+  it('PAUSED stays PAUSED until it is resumed', async () => {
+    {
+      await using tandem = await startOlder()
+      expect(await tandem.post('pause')).toEqual(accepted)
+      await tandem.waitFor(({ state }) => state === 'PAUSED', { timeoutSeconds: 30, what: 'PAUSED' })
+    }
+    await write('meanwhile')
+    await using tandem = await pair.startInstance()
+    expect((await tandem.progress()).state).toBe('PAUSED')
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await commit(tandem)
+    await expectEqual()
+  })
+
+  it('FAILED after its verification is repaired and committed', async () => {
+    {
+      await using tandem = await startOlder()
+      const updates = [{ q: { _id: 7 }, u: { $set: { u: -7 } } }]
+      await pair.destinationClient.db('app').command({ update: 'things', updates, mayBypassWriteBlocking: true })
+      expect(await tandem.post('commit')).toEqual(accepted)
+      await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 60, what: 'FAILED' })
+    }
+    await using tandem = await pair.startInstance()
+    expect(await tandem.progress()).toMatchObject({ state: 'FAILED', failure: { error: 'VerificationFailed' } })
+    expect(await tandem.post('repair')).toMatchObject({ body: { success: true, repairedDocuments: 1 } })
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await committed(tandem)
+    await expectEqual()
+  })
+
+  it('COMMITTED is reversed, and what the older program reversed is continued', async () => {
+    {
+      await using tandem = await startOlder()
+      await commit(tandem)
+    }
+    await write('of users', pair.destinationClient)
+    {
+      await using tandem = await pair.startInstance()
+      expect((await tandem.progress()).state).toBe('COMMITTED')
+      expect(await tandem.post('reverse')).toEqual(accepted)
+      await commit(tandem)
+    }
+    expect(await things(pair.sourceClient).findOne({ _id: 'of users' })).not.toBeNull()
+    await expectEqual()
+  })
+})

@@ -1,0 +1,30 @@
+import path from 'node:path'
+import process from 'node:process'
+import { type GuardedProcess, spawnGuarded } from '../support/guarded-process.ts'
+import { repositoryRoot } from '../support/mongo-binaries.ts'
+import { environment } from '../support/tandem-process.ts'
+
+/** A rehearsal by the built program, and what it has printed so far. */
+export interface Run {
+  process: GuardedProcess
+  out: () => string
+  err: () => string
+}
+
+export function startRehearse(args: string[], { cluster0, cluster1 }: { cluster0: string; cluster1: string }): Run {
+  const main = path.resolve(repositoryRoot, 'dist/src/main.js')
+  const spawned = spawnGuarded(process.execPath, [main, 'rehearse', ...args], {
+    cwd: repositoryRoot,
+    // Settings of an instance do not reach those of the rehearsal.
+    env: { ...environment(), TANDEM_TOKEN: 'x'.repeat(32), TANDEM_CLUSTER0: cluster0, TANDEM_CLUSTER1: cluster1 },
+    output: 'pipe',
+  })
+  let [out, err] = ['', '']
+  spawned.child.stdout?.on('data', (text: Buffer) => {
+    out += text
+  })
+  spawned.child.stderr?.on('data', (text: Buffer) => {
+    err += text
+  })
+  return { process: spawned, out: () => out, err: () => err }
+}
