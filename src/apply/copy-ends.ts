@@ -1,3 +1,4 @@
+import pLimit from 'p-limit'
 import { identityKey, unread } from '../documents/identity.ts'
 import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
 import { type Catalog, type CatalogEntry, needsOneLane, waitsForCopy } from '../domain/catalog.ts'
@@ -29,8 +30,43 @@ export interface CopyEndsParts {
 /** Finishes a collection for the partitions of one instance, once all instances have ended the collection's copy. */
 export class CopyEnds {
   readonly #parts: CopyEndsParts
+  readonly #oneAtATime = pLimit(1)
+  readonly #closed = new AbortController()
+  readonly #removals = new Set<Promise<void>>()
+
   constructor(parts: CopyEndsParts) {
     this.#parts = parts
+  }
+
+  /**
+   * Ends the copy of this collection for the partitions that are applied here. A convergence may have recorded very
+   * many tombstones, so batches of events are routed between two turns. One collection ends at a time, because several
+   * turns in a row would delay events longer. When all partitions have ended the copy, the tombstones are removed while
+   * events are applied. A removal that was interrupted continues when this method is called again.
+   * @param turn runs the given work while no write is in flight and no event is routed
+   */
+  async end(entry: CatalogEntry, turn: (work: () => Promise<void>) => Promise<void>): Promise<void> {
+    if (entry.state !== 'copied') {
+      if (!(await this.isRecorded(entry))) return await this.mark(entry)
+      await this.#oneAtATime(async () => {
+        let isOver = false
+        let after: Tombstone | null = null
+        while (!isOver) {
+          await turn(async () => {
+            after = this.#parts.catalog.get(entry.uuid) === entry ? await this.reconcile(entry, after) : null
+            isOver = after === null
+          })
+        }
+      })
+      entry.hasTombstones = true
+    }
+    if (entry.hasTombstones) await this.#removeTombstones(entry)
+  }
+
+  /** Stops removals. Resolves when none is under way. The next event application continues them. */
+  async close(): Promise<void> {
+    this.#closed.abort()
+    await Promise.allSettled(this.#removals)
   }
 
   /**
@@ -73,6 +109,21 @@ export class CopyEnds {
     }
     await this.mark(entry)
     return null
+  }
+
+  /**
+   * Removes the tombstones of a collection whose copy all partitions have ended. Until then, the owners of the other
+   * partitions need them, and the last of these owners removes them.
+   */
+  async #removeTombstones(entry: CatalogEntry): Promise<void> {
+    const { tombstones } = this.#parts.metadata
+    if (entry.totalCopied === null) return
+    if (await tombstones.isRecorded(entry.uuid)) {
+      const removal = tombstones.remove([entry], this.#closed.signal)
+      this.#removals.add(removal)
+      await removal.finally(() => this.#removals.delete(removal))
+    }
+    entry.hasTombstones = false
   }
 
   /** Sets the state 'copied' for these partitions and stores it. */

@@ -27,7 +27,6 @@ import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { Publication, SharedStream } from '../mongo/shared-stream.ts'
-import type { Tombstone } from '../mongo/tombstone-store.ts'
 import { CopyEnds } from './copy-ends.ts'
 import { Lanes } from './lanes.ts'
 import { unlessOlder } from './older-than-convergence.ts'
@@ -107,7 +106,6 @@ export class EventApplication {
   readonly #copyEnds: CopyEnds
   readonly #gone = new Set<string>()
   readonly #gate = pLimit(1)
-  readonly #ending = pLimit(1)
   #ended = false
   #drainTo: ClusterTime | null = null
   /**
@@ -208,6 +206,7 @@ export class EventApplication {
     await this.#lanes.drain()
     this.#savePosition()
     await this.#saving
+    await this.#copyEnds.close()
     if (this.#failure) throw this.#failure
   }
 
@@ -245,22 +244,10 @@ export class EventApplication {
   /**
    * Called when every instance has ended the copy of this collection and no insert of the copy is in flight. Reconciles
    * the tombstones of the partitions that are applied here, in order. Afterwards, events alone keep the collection
-   * equal. A convergence may have recorded very many tombstones, so batches of events are routed in between. One
-   * collection ends at a time, because several turns in a row would delay events longer.
+   * equal. Resolves when the tombstones are removed, which may take minutes. Events are applied meanwhile.
    */
   async copyEnded(entry: CatalogEntry): Promise<void> {
-    if (entry.state === 'copied') return
-    if (!(await this.#copyEnds.isRecorded(entry))) return await this.#copyEnds.mark(entry)
-    await this.#ending(async () => {
-      let after: Tombstone | null = null
-      do {
-        await this.#exclusively(async () => {
-          const isKnown = this.#parts.catalog.get(entry.uuid) === entry
-          if (isKnown) await this.#lanes.drain()
-          after = isKnown ? await this.#copyEnds.reconcile(entry, after) : null
-        })
-      } while (after)
-    })
+    await this.#copyEnds.end(entry, (work) => this.behindBarrier(work))
   }
 
   /**

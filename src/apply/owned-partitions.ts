@@ -192,7 +192,9 @@ export class OwnedPartitions {
     if (this.#stop.signal.aborted) application.drain()
     const run = application.run()
     const running = new LongWait(run)
-    for (const entry of this.#ended) {
+    // Removals of tombstones that an earlier run began continue, too.
+    const endsAgain = this.#parts.catalog.entries().filter((entry) => entry.state === 'copied' && entry.hasTombstones)
+    for (const entry of new Set([...this.#ended, ...endsAgain])) {
       application.copyEnded(entry).catch((error) => {
         if (error instanceof StoppedError) return
         this.#failure ??= error

@@ -38,7 +38,8 @@ export function refuseUndistributable(
  * document events, so following definitions alone would lose all documents. It emits a create and a drop event
  * (measured on 6.0.27), no drop event since 8.0 (SERVER-69933), and neither of them since 8.3 (SERVER-120349).
  * Therefore the placement version of each database is stored, and each read of the catalog compares the current version
- * with it. When it has changed, every unknown unsharded collection of the database is converged (`findClones`).
+ * with it. When it has changed, every unknown unsharded collection of the database is converged (`findClones`). A database
+ * that was created and moved before its first read has no stored version. Its version itself shows that it was moved.
  *
  * No document is lost:
  *
@@ -84,8 +85,7 @@ export class SourcePlacements {
     if (!snapshot.placement) return new Map()
     const { version } = snapshot.placement
     const stored = await this.#storedVersion(database, version)
-    const isMoved = stored !== undefined && stored !== version && stored.split(':')[0] === version.split(':')[0]
-    const cloned = isMoved ? unknownUnsharded(snapshot, isKnown) : []
+    const cloned = isMoved(stored, version) ? unknownUnsharded(snapshot, isKnown) : []
     return new Map(cloned.map(({ uuid, name }) => [uuid, namespace(database, name)]))
   }
 
@@ -113,6 +113,17 @@ export class SourcePlacements {
     await this.#metadata.sharding.savePlacement(database, version)
     this.#stored?.set(database, version)
   }
+}
+
+/**
+ * Whether a database was moved since this placement version was stored, or, if none was stored or the database was
+ * created again since, at any time: the first placement of a database has `lastMod` 1, and each movePrimary adds 1.
+ * https://github.com/mongodb/mongo/blob/r8.0.0/src/mongo/s/database_version.cpp
+ */
+function isMoved(stored: string | undefined, version: string): boolean {
+  const [creation, lastMod] = version.split(':')
+  if (stored?.split(':')[0] === creation) return stored !== version
+  return Number(lastMod) > 1
 }
 
 function unknownUnsharded({ listed, distributions }: ShardingSnapshot, isKnown: IsKnown): ListedCollection[] {

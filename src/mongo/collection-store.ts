@@ -178,13 +178,14 @@ export class CollectionStore {
    * so.
    */
   async copying(partitionCount: number): Promise<string[]> {
-    const projection = { schemaVersion: 1, endedPartitions: 1 }
+    const projection = { schemaVersion: 1, endedPartitions: 1, convergedFrom: 1 }
     const found = await this.#stored.find('collections', { state: 'copying' }, { projection })
     const copying: string[] = []
     for (const document of found) {
       const uuid = fromUuid(document['_id'] as Binary)
       const ended = (document['endedPartitions'] as number[]).length === partitionCount
       if (!ended || (await this.endCopy(uuid, new Map(), partitionCount)) === null) copying.push(uuid)
+      else await this.#others.tombstones.remove([{ uuid, convergedFrom: convergedFromOf(document) }])
     }
     return copying
   }
@@ -202,7 +203,8 @@ export class CollectionStore {
   /**
    * Records that these partitions have reconciled the tombstones that they recorded during the copy of this collection.
    * Returns the copied bytes once all partitions have done so, and null before. Throws StoppedError when one of the
-   * partitions has moved to another owner.
+   * partitions has moved to another owner. The caller removes the tombstones afterwards: there may be millions, and no
+   * event may be applied before this method returns.
    * @param partitions each with the epoch of its ownership
    */
   async endCopy(uuid: string, partitions: ReadonlyMap<number, number>, partitionCount: number): Promise<number | null> {
@@ -226,7 +228,7 @@ export class CollectionStore {
         u: { $set: {}, $addToSet: { endedPartitions: { $each: [...partitions.keys()] } } },
       })),
     )
-    const projection = { schemaVersion: 1, state: 1, totalCopied: 1, endedPartitions: 1, convergedFrom: 1 }
+    const projection = { schemaVersion: 1, state: 1, totalCopied: 1, endedPartitions: 1 }
     const ofEnds = { _id: { $in: ends.map(({ uuid }) => toUuid(uuid)) } }
     const found = new Map<string, Document>()
     for (const document of await this.#stored.find('collections', ofEnds, { projection })) {
@@ -251,9 +253,6 @@ export class CollectionStore {
           u: { $set: { state: 'copied', totalCopied } },
         })),
       )
-      // `convergedFrom` guards the removal in the same way. It was read together with `endedPartitions`.
-      const copies = completed.map((uuid) => ({ uuid, convergedFrom: convergedFromOf(found.get(uuid)) }))
-      await this.#others.tombstones.remove(copies)
     }
     return ends.map(({ uuid, partitions }) => {
       const one = found.get(uuid)

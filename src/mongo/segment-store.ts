@@ -178,8 +178,8 @@ export class SegmentStore {
   async remove(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
-      const q = { collection: { $in: collections }, term: notOfLater(this.#coordinator.term) }
-      await this.#stored.delete('segments', [{ q, limit: 0 }])
+      const guard = { term: notOfLater(this.#coordinator.term) }
+      await this.#stored.deleteAll('segments', { collection: { $in: collections } }, guard)
     }
   }
 

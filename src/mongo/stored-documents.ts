@@ -174,9 +174,38 @@ export class StoredDocuments {
     await this.#eachPart(deletes, (part) => ({ delete: collection, deletes: part }))
   }
 
+  /**
+   * Removes all documents that match `filter`, however many there are. They are read and removed in pages, because the
+   * server ends each command after `writeLimitMS`: a single command that does not finish in time removes nothing, so
+   * its retries never finish. A removal that is interrupted has removed whole pages.
+   * @param guard repeated in each delete, so that a delayed delete matches no document of the same `_id` that was
+   * stored again later
+   */
+  async deleteAll(collection: string, filter: Document, guard: Document = {}): Promise<void> {
+    const find = { find: collection, filter: { ...filter, ...guard }, projection: { _id: 1 }, batchSize: statementsMax }
+    await retry(`removing documents from ${metadataDatabase}.${collection}`, this.#context, async (progressed) => {
+      const cursor = await RawCursor.open(this.#cluster, metadataDatabase, {
+        ...find,
+        readConcern: { level: 'majority' },
+      })
+      try {
+        for (let page = await cursor.next(); page; page = await cursor.next()) {
+          const ids = page.documents.map((bytes) => BSON.deserialize(bytes, { promoteValues: false })['_id'] as unknown)
+          await this.delete(
+            collection,
+            ids.map((id) => ({ q: { _id: id, ...guard }, limit: 1 })),
+          )
+          progressed(true)
+        }
+      } finally {
+        await cursor.close()
+      }
+    })
+  }
+
   /** Removes all documents of the collection. */
   async clear(collection: string): Promise<void> {
-    await this.delete(collection, [{ q: {}, limit: 0 }])
+    await this.deleteAll(collection, {})
   }
 
   async createIndex(collection: string, key: Document, name: string): Promise<void> {

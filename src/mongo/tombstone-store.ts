@@ -104,8 +104,10 @@ export class TombstoneStore {
    * Removes the tombstones of these collections that belong to the copy with this start time or to an earlier one. No
    * later copy has begun when this is called. A removal that arrives after a later copy has begun does not match the
    * tombstones of that copy. Without them, a copy insert would bring back a document that was deleted on the source.
+   * Tombstones that an interrupted removal leaves are harmless: the end of a later copy reconciles these documents too.
+   * @param until rejects with StoppedError once it is aborted
    */
-  async remove(copies: readonly Pick<CatalogEntry, 'uuid' | 'convergedFrom'>[]): Promise<void> {
+  async remove(copies: readonly Pick<CatalogEntry, 'uuid' | 'convergedFrom'>[], until?: AbortSignal): Promise<void> {
     const uuidsOf = new Map<ClusterTime | null, string[]>()
     for (const { uuid, convergedFrom } of copies) {
       uuidsOf.set(convergedFrom, [...(uuidsOf.get(convergedFrom) ?? []), uuid])
@@ -113,8 +115,10 @@ export class TombstoneStore {
     for (const [convergedFrom, uuids] of uuidsOf) {
       for (let from = 0; from < uuids.length; from += collectionsMax) {
         const collections = uuids.slice(from, from + collectionsMax).map(toUuid)
-        const q = { collection: { $in: collections }, convergedFrom: notAfter(convergedFrom) }
-        await this.#stored.delete('tombstones', [{ q, limit: 0 }])
+        const guard = { convergedFrom: notAfter(convergedFrom) }
+        await this.#stored.until(until, (stored) =>
+          stored.deleteAll('tombstones', { collection: { $in: collections } }, guard),
+        )
       }
     }
   }

@@ -30,6 +30,9 @@ export interface StoredVerdict {
   total: number
 }
 
+/** The largest number of collections in one query. */
+const collectionsMax = 100
+
 /** Time limit in ms of a query whose result a client waits for. */
 const answerMS = 5_000
 
@@ -71,11 +74,13 @@ export class VerificationStore {
 
   /** Removes all ranges of these collections. */
   async removeRanges(collections: string[]): Promise<void> {
-    await this.#stored.delete(
-      'verifiedRanges',
+    for (let from = 0; from < collections.length; from += collectionsMax) {
       // The filter uses `_id`, the only indexed field. The character ';' follows ':'.
-      collections.map((uuid) => ({ q: { _id: { $gt: `${hexOf(uuid)}:`, $lt: `${hexOf(uuid)};` } }, limit: 0 })),
-    )
+      const $or = collections
+        .slice(from, from + collectionsMax)
+        .map((uuid) => ({ _id: { $gt: `${hexOf(uuid)}:`, $lt: `${hexOf(uuid)};` } }))
+      await this.#stored.deleteAll('verifiedRanges', { $or })
+    }
   }
 
   async saveRechecks(rechecks: StoredRecheck[]): Promise<void> {

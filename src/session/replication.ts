@@ -135,9 +135,10 @@ export class Replication {
     // Orders of tombstones must increase even when the clock was set back since the last run.
     const [, highestOrder] = await both(this.#shared.load(), metadata.tombstones.highestOrder())
     this.#highestOrder = Math.max(this.#highestOrder, highestOrder)
-    const copying = this.catalog.entries().filter((entry) => entry.state === 'copying')
-    const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(copying.map(({ uuid }) => uuid)) : new Set()
-    for (const entry of copying) entry.hasTombstones = recorded.has(entry.uuid)
+    const entries = this.catalog.entries()
+    // A copied collection has tombstones if their removal was interrupted.
+    const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(entries.map(({ uuid }) => uuid)) : new Set()
+    for (const entry of entries) entry.hasTombstones = recorded.has(entry.uuid)
     await this.#shared.findNames()
     return this
   }

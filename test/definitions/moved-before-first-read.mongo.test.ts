@@ -1,0 +1,36 @@
+import { beforeEach, expect, it } from 'vitest'
+import { SourcePlacements } from '../../src/definitions/follow-sharding.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { testContext } from '../mongo/clusters.ts'
+import { oneSet } from '../mongo/one-set.ts'
+
+/** Databases of a sharded source whose placement is not stored when they are read. */
+
+const one = oneSet()
+let placements: SourcePlacements
+beforeEach(async () => {
+  await one.client.db('tandem_internal').dropDatabase()
+  placements = new SourcePlacements(new Metadata(one.cluster, testContext(), { term: 1 }))
+})
+
+const uuid = 'sixteen-bytes-..'
+const readAs = (version: string) => ({
+  listed: [{ name: 'c', uuid, type: 'collection' as const, options: [] }],
+  distributions: new Map(),
+  placement: { database: 'app', primary: 'shard1', version },
+})
+const clonesIn = async (version: string) => [
+  ...(await placements.findClones('app', readAs(version), () => false)).values(),
+]
+
+it('a database that was moved before its first read may have clones, and a new one has none', async () => {
+  expect(await clonesIn('first:1')).toEqual([])
+  expect(await clonesIn('first:2')).toEqual(['app.c'])
+})
+
+it('a database that was dropped, created again and moved may have clones', async () => {
+  await placements.record('app', readAs('first:3'))
+  expect(await clonesIn('first:3')).toEqual([])
+  expect(await clonesIn('second:1')).toEqual([])
+  expect(await clonesIn('second:2')).toEqual(['app.c'])
+})

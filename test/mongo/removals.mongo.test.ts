@@ -1,0 +1,108 @@
+import { beforeEach, expect, it, onTestFinished, vi } from 'vitest'
+import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { VerificationStore } from '../../src/mongo/verification-store.ts'
+import { failPoint } from '../support/fail-point.ts'
+import { testContext } from './clusters.ts'
+import { oneSet } from './one-set.ts'
+
+/**
+ * Removals of many documents of the metadata. The server ends each command after 25 seconds, and a command that does
+ * not finish in time removes nothing.
+ */
+
+const one = oneSet()
+const internal = () => one.client.db('tandem_internal')
+let metadata: Metadata
+beforeEach(async () => {
+  await internal().dropDatabase()
+  metadata = new Metadata(one.cluster, testContext(), { term: 1 })
+  await metadata.createIndexes()
+})
+
+const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
+const idElement = (id: number): Buffer => {
+  const element = Buffer.from('\x10_id\0____', 'latin1')
+  element.writeInt32LE(id, 5)
+  return element
+}
+const numbers = (count: number) => Array.from({ length: count }, (_, n) => n)
+const perCommandMax = 500
+
+/** The number of documents that each delete command sent from now on has removed. */
+function removedByCommands(): number[] {
+  const removed: number[] = []
+  const write = one.cluster.write.bind(one.cluster)
+  const spied = vi.spyOn(one.cluster, 'write').mockImplementation(async (database, command, options) => {
+    const reply = await write(database, command, options)
+    if (command['delete']) removed.push(reply['n'] as number)
+    return reply
+  })
+  onTestFinished(() => spied.mockRestore())
+  return removed
+}
+
+async function recordTombstones(digit: number, count: number): Promise<void> {
+  await metadata.tombstones.add(
+    uuid(digit),
+    numbers(count).map((id) => ({ idElement: idElement(id), order: id, reorder: false })),
+  )
+}
+
+it('tombstones of a collection are removed by commands of limited size', async () => {
+  await recordTombstones(1, 5_000)
+  await recordTombstones(2, 3)
+  const removed = removedByCommands()
+  await metadata.tombstones.remove([{ uuid: uuid(1), convergedFrom: null }])
+  expect(Math.max(...removed)).toBeLessThanOrEqual(perCommandMax)
+  expect(await metadata.tombstones.recorded([uuid(1), uuid(2)])).toEqual(new Set([uuid(2)]))
+})
+
+it('a removal that was stopped, or whose connection is cut, continues with what is left', async () => {
+  await recordTombstones(1, 2_000)
+  const stopping = new AbortController()
+  const removed = removedByCommands()
+  const deletes = vi.spyOn(removed, 'push').mockImplementation((...counts) => {
+    stopping.abort()
+    return counts.length
+  })
+  const stopped = metadata.tombstones.remove([{ uuid: uuid(1), convergedFrom: null }], stopping.signal)
+  await expect(stopped).rejects.toMatchObject({ name: 'StoppedError' })
+  deletes.mockRestore()
+  expect(await internal().collection('tombstones').countDocuments()).toBe(1_500)
+  const cut = { failCommands: ['getMore'], closeConnection: true, appName: 'tandem-test' }
+  await using _ = await failPoint(one.client, 'failCommand', cut, { times: 1 })
+  await metadata.tombstones.remove([{ uuid: uuid(1), convergedFrom: null }])
+  expect(await internal().collection('tombstones').countDocuments()).toBe(0)
+})
+
+it('the rechecks, the compared ranges and the segments are removed by commands of limited size', async () => {
+  const store = new VerificationStore(one.cluster, testContext())
+  const rechecks = numbers(2_000).map((id) => ({ uuid: uuid(1), idElement: idElement(id) }))
+  await store.saveRechecks(rechecks.map((recheck) => ({ ...recheck, onSource: true, onDestination: false })))
+  const range = { source: 1, destination: 1, bytes: 10 }
+  const rangesOf = (digit: number) => numbers(1_000).map((ordinal) => ({ ...range, collection: uuid(digit), ordinal }))
+  await store.saveRanges([...rangesOf(1), ...rangesOf(2), ...rangesOf(3)])
+  const segment = { from: null, to: null, last: null, done: false, documents: 0, bytes: 0, attempts: 0, claim: 0 }
+  const own = { collection: uuid(1), priority: 0, wasOwn: false }
+  await metadata.segments.plan(numbers(2_000).map((ordinal) => ({ ...segment, ...own, ordinal })))
+  const removed = removedByCommands()
+  await store.removeRanges([uuid(1), uuid(2)])
+  expect(new Set((await store.loadRanges()).map(({ collection }) => collection))).toEqual(new Set([uuid(3)]))
+  await store.clearComparisons()
+  await metadata.segments.remove([uuid(1)])
+  expect(Math.max(...removed)).toBeLessThanOrEqual(perCommandMax)
+  for (const collection of ['rechecks', 'verifiedRanges', 'segments'])
+    expect(await internal().collection(collection).countDocuments()).toBe(0)
+})
+
+it('all documents of a collection are removed, whatever the type of their _id', async () => {
+  await metadata.savePosition('reverse', 1, { kind: 'time', time: clusterTime(1, 1) })
+  await metadata.beginPartitions(16, { kind: 'time', time: clusterTime(1, 1) })
+  await internal()
+    .collection<{ _id: number }>('barriers')
+    .insertMany(numbers(1_200).map((_id) => ({ _id })))
+  await metadata.clear()
+  expect(await internal().collection('positions').countDocuments()).toBe(0)
+  expect(await internal().collection('barriers').countDocuments()).toBe(0)
+})
