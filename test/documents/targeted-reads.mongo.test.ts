@@ -16,6 +16,7 @@ import { readFacts } from '../../src/mongo/identity.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
+import { findDifferent } from '../../src/verify/recheck-documents.ts'
 import { testCluster, testContext } from '../mongo/clusters.ts'
 import { AskedDocuments } from '../support/asked-documents.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
@@ -240,6 +241,34 @@ describe('reading changed documents of a sharded source', () => {
     const events = await changes(entry, () => on('source').replaceOne({ _id: 1, k: 1 }, { k: 1, x: 1 }))
     await expect(apply(entry, events)).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
     expect(await on('copy').countDocuments({ _id: 1 })).toBe(2)
+  })
+
+  it('compares updated documents by one read each, and finds every difference', async () => {
+    const documents = Array.from({ length: 30 }, (_, _id) => ({ _id, k: _id }))
+    const entry = await pair({ k: 1 }, [10, 20], documents)
+    await using _ = asked
+    const events = await changes(entry, () => on('source').updateMany({}, { $set: { x: 1 } }))
+    await apply(entry, events)
+    const idElements = events.map(({ idElement }) => idElement as Buffer)
+    const keys = new Map(events.map((event) => [identityKey(event.idElement as Buffer), event.documentKey as Buffer]))
+    const clusters = { source: cluster, destination: cluster }
+    const differing = async () => {
+      await appendOplogNote(cluster, 'test')
+      const found = await findDifferent(clusters, entry, idElements, cluster.latest, keys)
+      return found.map((idElement) => idElement.readInt32LE(5)).sort((one, other) => one - other)
+    }
+    asked.restart()
+    expect(await differing()).toEqual([])
+    expect(sum((await asked.read()).map(({ documents }) => documents))).toBe(30)
+    await on('source').deleteOne({ _id: 1, k: 1 })
+    await on('source').updateOne({ _id: 2, k: 2 }, { $set: { k: 25 } })
+    await on('copy').updateOne({ _id: 3, k: 3 }, { $set: { x: 2 } })
+    await on('copy').deleteOne({ _id: 4, k: 4 })
+    await on('copy').insertOne({ _id: 5, k: 25 })
+    await on('source').insertOne({ _id: 6, k: 25 })
+    await on('copy').insertOne({ _id: 6, k: 25 })
+    // The second document with the _id 6 is equal on both clusters, but a read by _id would not accept two of them.
+    expect(await differing()).toEqual([1, 2, 3, 4, 5, 6])
   })
 
   it('finds documents whose chunks have moved since the chunks were read', async () => {
