@@ -1,6 +1,7 @@
 import pLimit from 'p-limit'
 import { identityKey, unread } from '../documents/identity.ts'
-import { type Identities, type ReconcileDependencies, reconcileDocuments } from '../documents/reconcile-documents.ts'
+import { type Identities, reconcileDocuments } from '../documents/reconcile-documents.ts'
+import type { ReconcileDependencies } from '../documents/reconcile-steps.ts'
 import { type Catalog, type CatalogEntry, needsOneLane, waitsForCopy } from '../domain/catalog.ts'
 import { namespace } from '../domain/namespace.ts'
 import { eventsPerBatch } from '../mongo/change-stream.ts'

@@ -107,7 +107,7 @@ export class Lanes<Position> {
     // The document was inserted again after a delete. In a capped collection it is now the last one.
     if (known && reorder && event.kind === 'insert') identities.delete(key)
     if (!known || reorder) identities.set(key, identity)
-    const bytes = idElement.length * 2 + (event.document?.length ?? 0) + 100
+    const bytes = idElement.length * 2 + (event.documentKey?.length ?? 0) + (event.document?.length ?? 0) + 100
     if (!known) {
       this.#count += 1
       if (lane.count++ === 0) lane.openedAt = performance.now()

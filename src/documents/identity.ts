@@ -10,6 +10,11 @@ export { idElementOf, idOf } from '../domain/id-element.ts'
 export interface Identity {
   /** The whole `_id` element: type byte, "_id\0", value. */
   idElement: Buffer
+  /**
+   * The document key that all events of the batch have in common; null if they have different ones, or if it is not
+   * known. A deleted document has no key here, because it may exist again under another one.
+   */
+  documentKey: Buffer | null
   /** The document, when the newest event contains all of it; otherwise null. */
   document: Buffer | null
   /** The newest event is a delete. */
@@ -39,7 +44,7 @@ const idValueStart = 5
 
 /** An identity that only has an `_id`. Its document must be read from the source. */
 export function unread(idElement: Buffer): Identity {
-  return { idElement, document: null, deleted: false, fresh: false, inserted: false, folded: false }
+  return { idElement, documentKey: null, document: null, deleted: false, fresh: false, inserted: false, folded: false }
 }
 
 /** Folds an event into the identity that the batch already has for its document. */
@@ -47,9 +52,13 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
   const inserted = event.kind === 'insert'
   if (!known) {
     const deleted = event.kind === 'delete'
-    return { idElement, document: event.document, deleted, fresh: inserted, inserted, folded: false }
+    const documentKey = deleted ? null : event.documentKey
+    return { idElement, documentKey, document: event.document, deleted, fresh: inserted, inserted, folded: false }
   }
   known.idElement = idElement
+  if (event.kind === 'delete' || !event.documentKey || !known.documentKey?.equals(event.documentKey)) {
+    known.documentKey = null
+  }
   known.document = event.document
   known.deleted = event.kind === 'delete'
   known.inserted ||= inserted

@@ -20,17 +20,49 @@ const readLimitMS = 25_000
 /** The limit for one batch of a scan, which is generous for an overloaded disk. */
 export const scanLimitMS = 120_000
 
+/** The documents that are asked for. */
+export interface RequestedDocuments {
+  /** Their `_id`s. */
+  ids: TypedValue[]
+  /** Conditions that the documents must meet too, and by which a router decides which shards to ask. */
+  conditions?: readonly FieldCondition[]
+  /** The only top-level fields that are wanted, besides `_id`. By default whole documents are read. */
+  fields?: readonly string[]
+}
+
+/** The condition that the field at this path has one of these values. */
+export interface FieldCondition {
+  path: string
+  values: readonly TypedValue[]
+}
+
 /**
  * Reads the current documents with the given `_id`s with majority read concern, at `notBefore` or later. Yields them as
  * bytes, in batches of at most 16 MB. Under a collation, a returned document may have a different spelling of a
  * requested `_id`. Throws 361 (CollectionUUIDMismatch) when the collection was renamed or dropped in the meantime.
  */
-export async function* readByIds(
+export function readByIds(
   cluster: Cluster,
   collection: SourceCollection,
   ids: TypedValue[],
   notBefore: ClusterTime,
 ): AsyncGenerator<Buffer[]> {
+  return readDocuments(cluster, collection, { ids }, notBefore)
+}
+
+/** Does what `readByIds` does, for documents that are described further. */
+export async function* readDocuments(
+  cluster: Cluster,
+  collection: SourceCollection,
+  { ids, conditions = [], fields }: RequestedDocuments,
+  notBefore: ClusterTime,
+): AsyncGenerator<Buffer[]> {
+  const meeting = conditions.map(({ path, values }) => [path, { $in: values.map((value) => new RawValue(value)) }])
+  const shape = {
+    // With conditions, the server could choose the index of the shard key, under which there may be many documents.
+    ...(conditions.length > 0 ? { hint: { _id: 1 } } : {}),
+    ...(fields ? { projection: Object.fromEntries(['_id', ...fields].map((name) => [name, 1])) } : {}),
+  }
   const size = readSize(cluster, collection.uuid)
   let from = 0
   while (from < ids.length) {
@@ -44,7 +76,8 @@ export async function* readByIds(
     let cursor: RawCursor | null = null
     try {
       cursor = await openFind(cluster, collection, {
-        filter: { _id: { $in: values } },
+        filter: { _id: { $in: values }, ...Object.fromEntries(meeting) },
+        ...shape,
         batchSize: idsMax + 1,
         readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
         maxTimeMS: readLimitMS,

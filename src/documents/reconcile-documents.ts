@@ -1,15 +1,9 @@
-import { proveGone } from '../definitions/listing.ts'
 import { type CatalogEntry, needsOneLane, waitsForCopy } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
 import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
-import type { Cluster } from '../mongo/cluster.ts'
-import { MovedError, renamedTo } from '../mongo/collection-name.ts'
-import { TransientReplyError } from '../mongo/errors.ts'
-import { measuredEach } from '../mongo/measured.ts'
-import type { Metadata } from '../mongo/metadata.ts'
-import { type RetryContext, retry } from '../mongo/retry.ts'
-import { refuseDuplicate } from './duplicate-ids.ts'
+import { MovedError } from '../mongo/collection-name.ts'
+import { retry } from '../mongo/retry.ts'
 import {
   type Identity,
   type IdentityKey,
@@ -18,25 +12,11 @@ import {
   idOf,
   unread as unreadIdentity,
 } from './identity.ts'
-import { readByIds } from './read-documents.ts'
-import { recordTombstones, type TombstoneRecorder } from './record-tombstones.ts'
-import type { DocumentWriter } from './write-identities.ts'
+import { allSettled, type ReconcileDependencies, readCurrent, removeAbsent } from './reconcile-steps.ts'
+import { reconcileUnread, replaceInPlace } from './reconcile-unread.ts'
+import { recordTombstones } from './record-tombstones.ts'
 
 export type Identities = Map<IdentityKey, Identity>
-
-export interface ReconcileDependencies extends TombstoneRecorder {
-  source: Cluster
-  destination: Cluster
-  metadata: Metadata
-  writer: DocumentWriter
-  context: RetryContext
-  /**
-   * Called when the destination's collection is not in the entry's namespace. Updates the entry from the stored
-   * catalog, which another instance may have changed. Returns false when the collection is gone. Omitted when no
-   * other instance changes entries.
-   */
-  locate?: (entry: CatalogEntry) => Promise<boolean>
-}
 
 /**
  * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later, and no earlier than
@@ -97,8 +77,14 @@ async function inBulk(
   const trustsEvents = !mayRepeatIds(dependencies.source, dependencies.destination, entry)
   const insert = async (): Promise<void> => {
     if (trustsEvents) return await writer.insert(entry, inserts)
-    const existing = await writer.insertNew(entry, inserts)
-    const identities = existing.map((document) => unreadIdentity(idElementOf(document)))
+    await reconcileByIds(await writer.insertNew(entry, inserts))
+  }
+  const replace = async (): Promise<void> => {
+    if (trustsEvents || !isKeyed(entry)) return await writer.upsert(entry, replacements)
+    await reconcileByIds(await replaceInPlace(dependencies, entry, replacements))
+  }
+  const reconcileByIds = async (documents: Buffer[]): Promise<void> => {
+    const identities = documents.map((document) => unreadIdentity(idElementOf(document)))
     await reconcileUnread(dependencies, entry, identities, notBefore)
   }
   for (const identity of identities.values()) {
@@ -109,9 +95,9 @@ async function inBulk(
   }
   try {
     await allSettled([
-      remove(dependencies, entry, deleted),
+      removeAbsent(dependencies, entry, deleted),
       insert(),
-      writer.upsert(entry, replacements),
+      replace(),
       reconcileUnread(dependencies, entry, unread, notBefore),
     ])
   } catch (error) {
@@ -119,41 +105,6 @@ async function inBulk(
     if (!(error instanceof FatalError) || (inserts.length === 0 && replacements.length === 0)) throw error
     await inBulk(dependencies, entry, withoutDocuments(identities), laterOf(notBefore, dependencies.source.latest))
   }
-}
-
-/** Reads the documents that no event contained, writes each batch, and then deletes those that the source does not have. */
-async function reconcileUnread(
-  dependencies: ReconcileDependencies,
-  entry: CatalogEntry,
-  unread: Identity[],
-  notBefore: ClusterTime,
-): Promise<void> {
-  const { writer } = dependencies
-  const mayHaveDuplicates = mayRepeatIds(dependencies.source, dependencies.destination, entry)
-  const readKeys = new Set<IdentityKey>()
-  const missing = new Map<IdentityKey, Identity>()
-  for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
-  for (let from = 0; from < unread.length; from += readAtOnce) {
-    const ids = unread.slice(from, from + readAtOnce).map((identity) => idOf(identity.idElement))
-    const gone = await read(dependencies, entry, ids, notBefore, async (documents) => {
-      const fresh: Buffer[] = []
-      const known: Buffer[] = []
-      for (const document of documents) {
-        const key = identityKey(idElementOf(document))
-        if (mayHaveDuplicates) await refuseSecond(dependencies, entry, readKeys, key, document)
-        const list = missing.get(key)?.fresh ? fresh : known
-        missing.delete(key)
-        list.push(document)
-      }
-      await allSettled([writer.insert(entry, fresh), writer.upsert(entry, known)])
-    })
-    if (gone) return
-  }
-  await remove(
-    dependencies,
-    entry,
-    [...missing.values()].map(({ idElement }) => idElement),
-  )
 }
 
 /**
@@ -173,14 +124,14 @@ async function inOrder(
     const part = new Map(all.slice(from, from + inOrderAtOnce))
     const ids = [...part.values()].map((identity) => idOf(identity.idElement))
     const found: Buffer[] = []
-    const gone = await read(dependencies, entry, ids, notBefore, async (documents) => {
+    const gone = await readCurrent(dependencies, entry, { ids }, notBefore, async (documents) => {
       found.push(...documents)
     })
     if (gone) return
     const documents = new Map<IdentityKey, Buffer>()
     for (const document of found) documents.set(identityKey(idElementOf(document)), document)
     const absent = [...part].filter(([key]) => !documents.has(key)).map(([, identity]) => identity.idElement)
-    await remove(dependencies, entry, absent)
+    await removeAbsent(dependencies, entry, absent)
     const ordered: Buffer[] = []
     // Under a collation, the source may return an `_id` in a spelling that no event has. Such documents come last.
     for (const key of [...part.keys(), ...documents.keys()]) {
@@ -195,68 +146,8 @@ async function inOrder(
   }
 }
 
-const readAtOnce = 1_000
 const inOrderAtOnce = 50
-
-/** Refuses an `_id` that exists on two shards of the source, because tandem cannot decide which document to keep. */
-async function refuseSecond(
-  { source }: ReconcileDependencies,
-  entry: CatalogEntry,
-  readKeys: Set<IdentityKey>,
-  key: IdentityKey,
-  document: Buffer,
-): Promise<void> {
-  if (!readKeys.has(key)) {
-    readKeys.add(key)
-    return
-  }
-  await refuseDuplicate(source, entry, idElementOf(document))
-  // Only one document is left, so it was moving between shards. It must be read again.
-  throw new TransientReplyError('a document was read from two shards while it moved')
-}
-
-/** Waits for all writes of an attempt before a retry may start; otherwise an older write could arrive last. */
-async function allSettled(writes: Promise<void>[]): Promise<void> {
-  for (const result of await Promise.allSettled(writes)) if (result.status === 'rejected') throw result.reason
-}
 
 function withoutDocuments(identities: Identities): Identities {
   return new Map([...identities].map(([key, identity]) => [key, { ...identity, document: null }]))
-}
-
-/**
- * Passes each batch to `take`. Returns true when the source no longer has the collection; a drop event then follows.
- */
-async function read(
-  dependencies: ReconcileDependencies,
-  entry: CatalogEntry,
-  ids: Buffer[],
-  notBefore: ClusterTime,
-  take: (documents: Buffer[]) => Promise<void>,
-): Promise<boolean> {
-  for (;;) {
-    const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
-    try {
-      const batches = readByIds(dependencies.source, collection, ids, notBefore)
-      for await (const documents of measuredEach(dependencies.context, 'applyRead', batches)) await take(documents)
-      return false
-    } catch (error) {
-      const name = renamedTo(error)
-      if (name === undefined) throw error
-      if (name === null) {
-        await proveGone(dependencies.source, entry.database, entry.uuid)
-        return true
-      }
-      entry.sourceName = name
-    }
-  }
-}
-
-async function remove(dependencies: ReconcileDependencies, entry: CatalogEntry, absent: Buffer[]): Promise<void> {
-  if (absent.length === 0) return
-  if (entry.state === 'copying' && !isKeyed(entry)) {
-    const removed = absent.map((idElement) => ({ idElement }))
-    await recordTombstones(dependencies, entry, removed)
-  }
-  await dependencies.writer.delete(entry, absent)
 }

@@ -77,6 +77,20 @@ export class DocumentWriter {
   }
 
   /**
+   * Writes documents of which the destination has none under other shard key values, so that there is nothing to remove
+   * (`placedElsewhere`). The filters of the statements can express their shard key values.
+   */
+  async upsertInPlace(entry: CatalogEntry, documents: Buffer[]): Promise<void> {
+    const key = entry.shardKey ?? []
+    const statements = documents.map((document) => keyedUpsert(idElementOf(document), document, key)?.upsert)
+    assert(
+      statements.every((statement) => statement !== undefined),
+      'a filter cannot express these shard key values',
+    )
+    if (documents.length > 0) await this.#update(entry, documents, statements, 1)
+  }
+
+  /**
    * Used for collections in which an `_id` may exist on several shards. It removes other copies first, so that a
    * document whose shard key changed is not duplicated. The reverse order would never hide the document from readers,
    * but a unique index may refuse the new copy because of the old one.

@@ -25,6 +25,11 @@ export interface ChangeEvent {
   reshardedUuid: string
   /** The whole `_id` element of documentKey, as a slice of the event; null if the event concerns no document. */
   idElement: Buffer | null
+  /**
+   * The whole documentKey, as a slice of the event, if it has more fields than `_id`: the values of the shard key before
+   * the change. Null otherwise, and if it is too long to be carried along.
+   */
+  documentKey: Buffer | null
   /** BSON type of the `_id`, and the offsets of its value in the bytes of the event. */
   idType: number
   idStart: number
@@ -104,6 +109,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     uuid: '',
     reshardedUuid: '',
     idElement: null,
+    documentKey: null,
     idType: 0,
     idStart: 0,
     idEnd: 0,
@@ -171,10 +177,22 @@ function uuidInToken(bytes: Buffer, offset: number): string {
   return data ? uuidOfToken(bytes.latin1Slice(data.valueStart + 4, data.valueEnd - 1)) : ''
 }
 
+/** The length of a document without fields. */
+const emptyLength = 5
+/**
+ * The longest documentKey that is kept, in bytes. A command may name a thousand of them. The server limits neither
+ * their number nor their size.
+ */
+const documentKeyMax = 1_024
+
 function takeId(event: ChangeEvent, bytes: Buffer, offset: number): void {
   const id = findSpan(bytes, '_id', offset)
   if (!id) return
   event.idElement = bytes.subarray(id.start, id.valueEnd)
+  const length = bytes.readInt32LE(offset)
+  if (length > emptyLength + event.idElement.length && length <= documentKeyMax) {
+    event.documentKey = bytes.subarray(offset, offset + length)
+  }
   event.idType = id.type
   event.idStart = id.valueStart
   event.idEnd = id.valueEnd

@@ -85,7 +85,8 @@ export function mayRepeatIds(
   return source.idsMayRepeat && (isKeyed(entry) || !destination.sharded)
 }
 
-const nullValue: TypedValue = Buffer.from([bsonType.null])
+/** The value that a missing field of a shard key counts as. */
+export const nullValue: TypedValue = Buffer.from([bsonType.null])
 
 /** Returns the document's values of the fields of the key. A missing field counts as null, as in the server. */
 export function shardKeyValues(document: Buffer, key: ShardKey): TypedValue[] {

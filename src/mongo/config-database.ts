@@ -1,4 +1,5 @@
 import type { Document } from 'mongodb'
+import type { ChunkStart } from '../domain/chunk-map.ts'
 import { embedded, fieldNamed, isTruthy, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
 import type { Cluster } from './cluster.ts'
 import { RawCursor } from './raw-cursor.ts'
@@ -75,6 +76,39 @@ export async function readChunks(cluster: Cluster, uuid: string): Promise<Chunk[
     const [min, max] = boundsOf(fields)
     return { min, max, shard: stringOf(fieldNamed(fields, 'shard')) ?? '' }
   })
+}
+
+/**
+ * The lower bounds and the shards of the chunks of a collection, in the order of the bounds; null if there are more than
+ * `max`.
+ */
+export async function readChunkStarts(cluster: Cluster, uuid: string, max: number): Promise<ChunkStart[] | null> {
+  const found = await RawCursor.readAll(cluster, 'config', {
+    find: 'chunks',
+    filter: { uuid: toUuid(uuid) },
+    sort: { min: 1 },
+    projection: { min: 1, shard: 1 },
+    limit: max + 1,
+    readConcern: { level: 'majority' },
+  })
+  if (found.length > max) return null
+  return found.map((bytes) => {
+    const fields = readFields(bytes)
+    const min = boundsOf(fields)[0].map(({ value }) => value)
+    return { min, shard: stringOf(fieldNamed(fields, 'shard')) ?? '' }
+  })
+}
+
+/** A text that changes when a chunk of the collection is split, merged or moved. */
+export async function chunksVersion(cluster: Cluster, uuid: string): Promise<string> {
+  const [newest] = await RawCursor.readAll(cluster, 'config', {
+    find: 'chunks',
+    filter: { uuid: toUuid(uuid) },
+    sort: { lastmod: -1 },
+    limit: 1,
+    readConcern: { level: 'majority' },
+  })
+  return newest?.toString('base64') ?? ''
 }
 
 function boundsOf(fields: RawFields): [RawFields, RawFields] {

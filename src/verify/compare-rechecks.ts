@@ -64,6 +64,9 @@ export class RecheckComparison {
       entry,
       list.map(({ idElement }) => idElement),
       notBefore,
+      new Map(
+        list.flatMap(({ idElement, documentKey }) => (documentKey ? [[identityKey(idElement), documentKey]] : [])),
+      ),
     )
     if (found === null) {
       this.#parts.rechecks.different(list, performance.now())
@@ -84,11 +87,19 @@ export class RecheckComparison {
     this.#parts.rechecks.equal(equal)
   }
 
-  /** Returns the `_id` elements of documents that differ now; null when the collection was renamed or dropped. */
-  async findDifferent(entry: CatalogEntry, idElements: Buffer[], notBefore: ClusterTime): Promise<Buffer[] | null> {
+  /**
+   * Returns the `_id` elements of documents that differ now; null when the collection was renamed or dropped.
+   * @param documentKeys the document keys that are known, by identity
+   */
+  async findDifferent(
+    entry: CatalogEntry,
+    idElements: Buffer[],
+    notBefore: ClusterTime,
+    documentKeys?: ReadonlyMap<string, Buffer>,
+  ): Promise<Buffer[] | null> {
     return await retry(`verifying ${namespace(entry.database, entry.name)}`, this.#parts.context, async () => {
       try {
-        return await findDifferent(this.#parts.clusters, entry, idElements, notBefore)
+        return await findDifferent(this.#parts.clusters, entry, idElements, notBefore, documentKeys)
       } catch (error) {
         if (error instanceof MovedError) return null
         throw error

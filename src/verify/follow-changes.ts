@@ -181,7 +181,9 @@ export class Follower {
     if (!changes.has(event.kind) || !event.idElement || !isUserCollection(event.collection)) return
     const { side, rechecks } = this.#parts
     const uuid = side === 'source' ? event.uuid : this.#onSource(event.uuid)
-    if (uuid) rechecks.changed(uuid, event.idElement, side, batch, event.time)
+    const isUpdate = event.kind === 'update' || event.kind === 'replace'
+    const documentKey = isUpdate ? event.documentKey : null
+    if (uuid) rechecks.changed(uuid, event.idElement, side, batch, event.time, documentKey)
   }
 
   /**

@@ -1,10 +1,13 @@
 import { refuseDuplicate } from '../documents/duplicate-ids.ts'
 import { idElementOf, identityKey, idOf } from '../documents/identity.ts'
-import { readByIds } from '../documents/read-documents.ts'
-import type { CatalogEntry } from '../domain/catalog.ts'
+import { type RequestedDocuments, readDocuments } from '../documents/read-documents.ts'
+import { chunkMapOf } from '../documents/source-chunks.ts'
+import { hasKey, planReads } from '../documents/target-reads.ts'
+import { type CatalogEntry, needsOneLane } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { assert } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
+import { isKeyed } from '../domain/shard-key.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { MovedError, renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { firstDifferingPath } from './field-path.ts'
@@ -36,26 +39,31 @@ const keptBytesMax = 4 * 1024 * 1024
 /**
  * Reads the documents with these `_id`s from both clusters and returns the `_id` elements of those that are not byte
  * for byte equal. Throws MovedError when the collection was renamed or dropped.
+ * @param documentKeys the document keys of events, by identity. The source's documents with these keys are read from one
+ * shard each. Those that are not found there, and all others, are read by `_id`, as are all documents on the destination
  */
 export async function findDifferent(
   clusters: BothClusters,
   entry: CatalogEntry,
   idElements: readonly Buffer[],
   notBefore: ClusterTime,
+  documentKeys: ReadonlyMap<string, Buffer> = new Map(),
 ): Promise<Buffer[]> {
-  const ids = idElements.map(idOf)
   const expected = new Map<string, { content: Buffer | string; idElement: Buffer }>()
   let keptBytes = 0
-  await eachDocument(clusters, 'source', entry, ids, notBefore, (document) => {
+  const takeExpected = (document: Buffer): void => {
     const idElement = idElementOf(document)
     const key = identityKey(idElement)
     keptBytes += document.length
     const content = keptBytes > keptBytesMax ? digestOf(document) : document
     // Two documents on two shards have the same `_id`. No single document on the destination can be equal to both.
     expected.set(key, { content: expected.has(key) ? noDigest : content, idElement: Buffer.from(idElement) })
-  })
+  }
+  const open = await eachTargeted(clusters, entry, idElements, documentKeys, notBefore, takeExpected)
+  await eachDocument(clusters, 'source', entry, { ids: open.map(idOf) }, notBefore, takeExpected)
   const different: Buffer[] = []
-  await eachDocument(clusters, 'destination', entry, ids, clusters.destination.latest, (document) => {
+  const ids = idElements.map(idOf)
+  await eachDocument(clusters, 'destination', entry, { ids }, clusters.destination.latest, (document) => {
     const idElement = idElementOf(document)
     const key = identityKey(idElement)
     const known = expected.get(key)
@@ -123,23 +131,63 @@ export async function explain(
 /** Reads all documents with this `_id`. There is more than one only when several shards hold one each. */
 async function readAll(clusters: BothClusters, side: Side, entry: CatalogEntry, idElement: Buffer): Promise<Buffer[]> {
   const found: Buffer[] = []
-  await eachDocument(clusters, side, entry, [idOf(idElement)], clusters[side].latest, (document) => {
+  await eachDocument(clusters, side, entry, { ids: [idOf(idElement)] }, clusters[side].latest, (document) => {
     found.push(document)
   })
   return found
+}
+
+/**
+ * Reads the source's documents that have a known document key, each from one shard. Returns the `_id` elements of those
+ * that must be read by `_id`.
+ */
+async function eachTargeted(
+  clusters: BothClusters,
+  entry: CatalogEntry,
+  idElements: readonly Buffer[],
+  documentKeys: ReadonlyMap<string, Buffer>,
+  notBefore: ClusterTime,
+  take: (document: Buffer) => void,
+): Promise<readonly Buffer[]> {
+  const { source } = clusters
+  const isTargeted = documentKeys.size > 0 && source.idsMayRepeat && isKeyed(entry) && !needsOneLane(entry)
+  const map = isTargeted ? chunkMapOf(source, entry) : null
+  if (!map) return idElements
+  const keyOf = (idElement: Buffer): Buffer | null => documentKeys.get(identityKey(idElement)) ?? null
+  const { groups, byId } = planReads(map, idElements, keyOf)
+  const open = [...byId]
+  for (const { items, conditions } of groups) {
+    const found = new Set<string>()
+    const ambiguous = new Set<string>()
+    const ids = items.map(idOf)
+    await eachDocument(clusters, 'source', entry, { ids, conditions }, notBefore, (document) => {
+      const idElement = idElementOf(document)
+      const key = identityKey(idElement)
+      const documentKey = keyOf(idElement)
+      if (documentKey && !found.has(key) && hasKey(document, documentKey, map.key)) {
+        found.add(key)
+        take(document)
+      } else ambiguous.add(key)
+    })
+    const isOpen = (key: string): boolean => !found.has(key) || ambiguous.has(key)
+    open.push(...items.filter((idElement) => isOpen(identityKey(idElement))))
+  }
+  return open
 }
 
 async function eachDocument(
   clusters: BothClusters,
   side: Side,
   entry: CatalogEntry,
-  ids: Buffer[],
+  requested: RequestedDocuments,
   notBefore: ClusterTime,
   take: (document: Buffer) => void,
 ): Promise<void> {
   const collection = side === 'source' ? onSource(entry) : onDestination(entry)
   try {
-    for await (const documents of readByIds(clusters[side], collection, ids, notBefore)) documents.forEach(take)
+    for await (const documents of readDocuments(clusters[side], collection, requested, notBefore)) {
+      documents.forEach(take)
+    }
   } catch (error) {
     if (renamedTo(error) === undefined) throw error
     if (side === 'source') followName(entry, error)

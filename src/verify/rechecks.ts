@@ -12,6 +12,13 @@ export interface Recheck {
   readonly uuid: string
   /** The whole `_id` element, copied out of the event or document. */
   readonly idElement: Buffer
+  /**
+   * The document key that all its events name, by which the source's document is read; null if it must be read by `_id`.
+   * Only a read by `_id` finds two documents of the source with one `_id`. The second one appears by an insert, or a
+   * scan finds it. So a recheck for any reason but an update or a replacement has no key, and neither has one that was
+   * compared before or is stored.
+   */
+  documentKey: Buffer | null
   /** Time of the newest change on the source. The comparison waits until that change is applied. */
   changedAt: ClusterTime
   /**
@@ -46,6 +53,9 @@ const attemptsInMemory = 5
 
 /** Entries removed from the store with one call, which takes the destination tens of milliseconds. */
 const removedAtOnce = 1_000
+
+/** A longer document key is not kept, in bytes. With `outstandingMax`, keys take at most 15 MB. */
+const documentKeyMax = 256
 
 const sides = ['source', 'destination'] as const
 
@@ -85,8 +95,16 @@ export class Rechecks {
     return [...this.#waiting.values()]
   }
 
-  changed(uuid: string, idElement: Buffer, side: Side, batch: number, time: ClusterTime): void {
-    const recheck = this.#known(uuid, idElement)
+  /** @param documentKey the document key of an update or a replacement; null for other events */
+  changed(
+    uuid: string,
+    idElement: Buffer,
+    side: Side,
+    batch: number,
+    time: ClusterTime,
+    documentKey: Buffer | null = null,
+  ): void {
+    const recheck = this.#known(uuid, idElement, documentKey)
     recheck.newestBatch[side] = batch
     if (side === 'source') recheck.changedAt = laterOf(recheck.changedAt, time)
     recheck.range = 0
@@ -112,20 +130,25 @@ export class Rechecks {
   revisit(uuid: string, idElement: Buffer): void {
     const key = uuid + identityKey(idElement)
     this.#store.add({ key, uuid, idElement: Buffer.from(idElement) })
-    if (this.#waiting.has(key)) return
+    const isWaiting = this.#waiting.has(key)
     const recheck = this.#known(uuid, idElement)
+    if (isWaiting) return
     recheck.stored = true
     recheck.attempts = attemptsInMemory - 1 // if it is still different, it leaves memory at once
   }
 
-  #known(uuid: string, idElement: Buffer): Recheck {
+  #known(uuid: string, idElement: Buffer, documentKey: Buffer | null = null): Recheck {
     const key = uuid + identityKey(idElement)
     const known = this.#waiting.get(key)
-    if (known) return known
+    if (known) {
+      if (!documentKey || !known.documentKey?.equals(documentKey)) known.documentKey = null
+      return known
+    }
     const recheck: Recheck = {
       key,
       uuid,
       idElement: Buffer.from(idElement),
+      documentKey: documentKey && documentKey.length <= documentKeyMax ? Buffer.from(documentKey) : null,
       changedAt: 0n,
       newestBatch: { source: 0, destination: 0 },
       range: 0,
@@ -158,12 +181,13 @@ export class Rechecks {
 
   /**
    * Resolves rechecks that were compared equal or whose collection was dropped. If the document has changed since, the
-   * recheck of that change stays.
+   * recheck of that change stays. A stored entry may be there because of a second document with the same `_id`, which
+   * a read by the document key has not found. It stays until it is compared by `_id`.
    */
   equal(rechecks: readonly Recheck[]): void {
     for (const recheck of rechecks) {
       this.#taken.delete(recheck)
-      this.#equalInStore(recheck.key)
+      if (!recheck.documentKey) this.#equalInStore(recheck.key)
     }
   }
 
@@ -173,6 +197,7 @@ export class Rechecks {
       this.#taken.delete(recheck)
       const newer = this.#waiting.get(recheck.key)
       recheck.attempts += 1
+      recheck.documentKey = null
       recheck.notBefore = now + Math.min(retryDelayMS * 2 ** recheck.attempts, retryDelayMaxMS)
       if (newer) {
         recheck.stored &&= !this.#isOnlyInMemory(newer)
@@ -217,6 +242,7 @@ export class Rechecks {
     )
     for (const recheck of due) {
       recheck.stored = true
+      recheck.documentKey = null
       this.#storing.add(recheck)
       this.#store.add(recheck)
     }

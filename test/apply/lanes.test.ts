@@ -46,6 +46,7 @@ function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
     uuid: 'c',
     reshardedUuid: '',
     idElement: null,
+    documentKey: null,
     idType: 0x10,
     idStart: 0,
     idEnd: 0,

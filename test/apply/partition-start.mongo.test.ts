@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { EventApplication, type OwnedPartition } from '../../src/apply/event-application.ts'
-import type { ReconcileDependencies } from '../../src/documents/reconcile-documents.ts'
+import type { ReconcileDependencies } from '../../src/documents/reconcile-steps.ts'
 import { Catalog } from '../../src/domain/catalog.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'

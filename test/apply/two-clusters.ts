@@ -2,11 +2,8 @@ import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest'
 import { listCollections, listIndexes } from '../../src/definitions/listing.ts'
 import { fold, type Identity, identityKey, unread } from '../../src/documents/identity.ts'
-import {
-  type Identities,
-  type ReconcileDependencies,
-  reconcileDocuments,
-} from '../../src/documents/reconcile-documents.ts'
+import { type Identities, reconcileDocuments } from '../../src/documents/reconcile-documents.ts'
+import type { ReconcileDependencies } from '../../src/documents/reconcile-steps.ts'
 import { DocumentWriter } from '../../src/documents/write-identities.ts'
 import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import type { ChangeEvent } from '../../src/domain/change-event.ts'

@@ -99,6 +99,8 @@ describe('a change event', () => {
         expect(Buffer.from(event.uuid, 'latin1')).toEqual(uuid)
         expect(event.document).toEqual(document)
         expect(event.idElement).toEqual(Buffer.concat([id.subarray(0, 1), Buffer.from('_id\0'), id.subarray(1)]))
+        const isCarried = shardKey.length > 0 && documentKey.length <= 1_024
+        expect(event.documentKey).toEqual(isCarried ? documentKey : null)
         expect(event.idType).toBe(id[0])
         expect(bytes.subarray(event.idStart, event.idEnd)).toEqual(id.subarray(1))
       }),

@@ -289,3 +289,58 @@ describe('rechecks', () => {
     expect(rechecks.take(1, 5n, 0)).toHaveLength(1)
   })
 })
+
+describe('the document key of a recheck', () => {
+  const [key, other] = [Buffer.from('one key'), Buffer.from('another key')]
+  const added = (...changes: (Buffer | null)[]): Rechecks => {
+    const rechecks = new Rechecks()
+    for (const [at, documentKey] of changes.entries()) {
+      rechecks.changed(collection, idElement(1), sides[at % 2] as Side, at + 1, 1n, documentKey)
+    }
+    return rechecks
+  }
+  const keyOf = (rechecks: Rechecks) => rechecks.waiting[0]?.documentKey
+
+  it.each<[string, (Buffer | null)[], Buffer | null]>([
+    ['is that of its events', [key, Buffer.from(key)], key],
+    ['is unknown if an event has none, such as an insert', [key, null], null],
+    ['stays unknown', [null, key], null],
+    ['is unknown if events have different ones', [key, other, key], null],
+    ['is unknown if it is long', [Buffer.alloc(300)], null],
+  ])('%s', (_what, changes, expected) => {
+    expect(keyOf(added(...changes))).toEqual(expected)
+  })
+
+  it('is forgotten when the document is found by a scan, in the store or by another spelling', () => {
+    for (const work of ['suspect', 'revisit', 'foundDifferent'] as const) {
+      const rechecks = added(key)
+      rechecks[work](collection, idElement(1), 1)
+      expect(keyOf(rechecks)).toBeNull()
+    }
+  })
+
+  it('is forgotten when the document was different, and when it is stored', () => {
+    const compared = added(key)
+    const taken = compared.take(1, 9n, 0)
+    expect(taken[0]?.documentKey).toEqual(key)
+    compared.changed(collection, idElement(1), 'source', 2, 1n, key)
+    compared.different(taken, 0)
+    expect(keyOf(compared)).toBeNull()
+    const stored = added(key)
+    stored.beginStoring('everything')
+    expect(keyOf(stored)).toBeNull()
+  })
+
+  it('keeps a stored entry of the document until it is compared by _id', () => {
+    const rechecks = new Rechecks()
+    rechecks.revisit(collection, idElement(1))
+    const [revisited] = rechecks.take(1, 9n, Number.MAX_VALUE)
+    rechecks.changed(collection, idElement(1), 'source', 1, 1n, key)
+    const [targeted] = rechecks.take(1, 9n, Number.MAX_VALUE)
+    expect(targeted?.documentKey).toEqual(key)
+    rechecks.equal([targeted as Recheck])
+    expect(rechecks.takeRemovable()).toEqual([])
+    rechecks.equal([revisited as Recheck])
+    expect(rechecks.takeRemovable()).toHaveLength(1)
+  })
+})

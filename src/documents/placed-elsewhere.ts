@@ -1,0 +1,41 @@
+import type { CatalogEntry } from '../domain/catalog.ts'
+import { isAddressable, type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
+import { readDocuments } from './read-documents.ts'
+import { targetOf } from './write-identities.ts'
+
+/**
+ * Returns which of these documents the destination has under other shard key values than these, or may have: those that
+ * a filter cannot express, and those that are equal in another encoding.
+ */
+export async function placedElsewhere(
+  destination: Cluster,
+  entry: CatalogEntry,
+  documents: readonly Buffer[],
+): Promise<Set<IdentityKey>> {
+  const elsewhere = new Set<IdentityKey>()
+  const key = entry.shardKey
+  if (documents.length === 0 || !key) return elsewhere
+  const wanted = new Map<IdentityKey, string>()
+  for (const document of documents) {
+    const identity = identityKey(idElementOf(document))
+    if (!shardKeyValues(document, key).every(isAddressable)) elsewhere.add(identity)
+    wanted.set(identity, textOf(document, key))
+  }
+  const ids = documents.map((document) => idOf(idElementOf(document)))
+  const fields = [...new Set(key.map(({ path }) => path.split('.')[0] as string))]
+  for await (const batch of readDocuments(destination, targetOf(entry), { ids, fields }, destination.latest)) {
+    for (const existing of batch) {
+      const identity = identityKey(idElementOf(existing))
+      if (textOf(existing, key) !== wanted.get(identity)) elsewhere.add(identity)
+    }
+  }
+  return elsewhere
+}
+
+function textOf(document: Buffer, key: ShardKey): string {
+  return shardKeyValues(document, key)
+    .map((value) => `${value.length}:${value.latin1Slice()}`)
+    .join()
+}

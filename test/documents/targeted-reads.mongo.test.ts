@@ -1,0 +1,295 @@
+import { BSON, type Document, MongoClient } from 'mongodb'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { listCollections } from '../../src/definitions/listing.ts'
+import { fold, type Identity, identityKey } from '../../src/documents/identity.ts'
+import { readByIds } from '../../src/documents/read-documents.ts'
+import { reconcileDocuments } from '../../src/documents/reconcile-documents.ts'
+import { chunkMapOf } from '../../src/documents/source-chunks.ts'
+import { DocumentWriter } from '../../src/documents/write-identities.ts'
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
+import { type ChangeEvent, parseChangeEvent } from '../../src/domain/change-event.ts'
+import { bsonType } from '../../src/domain/raw-bson.ts'
+import { requestedShardKey } from '../../src/domain/shard-key.ts'
+import { readChangeStream } from '../../src/mongo/change-stream.ts'
+import type { Cluster } from '../../src/mongo/cluster.ts'
+import { readFacts } from '../../src/mongo/identity.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
+import { rawSequence } from '../../src/mongo/raw-values.ts'
+import { findDifferent } from '../../src/verify/recheck-documents.ts'
+import { testCluster, testContext } from '../mongo/clusters.ts'
+import { AskedDocuments } from '../support/asked-documents.ts'
+import { emptyCluster } from '../support/empty-cluster.ts'
+import { type Row, rowsOf } from '../support/rows.ts'
+import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
+import { until } from '../support/until.ts'
+
+type Key = Record<string, 1 | 'hashed'>
+
+/**
+ * Changed documents of a sharded source are asked for by the shard key values of their events. The result is that of a
+ * read by `_id`. One cluster is both source and destination, in two collections.
+ */
+describe('reading changed documents of a sharded source', () => {
+  let sharded: ShardedCluster
+  let cluster: Cluster
+  let client: MongoClient
+  let writer: DocumentWriter
+  let asked: AskedDocuments
+
+  beforeAll(async () => {
+    sharded = await startShardedCluster({ shards: 3 })
+    cluster = testCluster(sharded.uri, 'targeted-reads')
+    await readFacts(cluster)
+    client = new MongoClient(sharded.uri)
+    writer = new DocumentWriter(cluster, async () => false)
+  })
+  afterAll(async () => {
+    await Promise.all([cluster?.close(), client?.close()])
+    await sharded?.stop()
+  })
+  beforeEach(() => emptyCluster(client))
+
+  const on = (name: string) => rowsOf(client, name)
+  const content = async (name: string) => {
+    const all = await on(name).find({}, { raw: true }).toArray()
+    return all.map((document) => Buffer.from(document as unknown as Uint8Array).toString('hex')).sort()
+  }
+
+  async function create(name: string, key: Key, splitAt: unknown[]): Promise<string> {
+    const admin = client.db('admin')
+    await admin.command({ enableSharding: 'app', primaryShard: sharded.shards[0]?.name })
+    await admin.command({ shardCollection: `app.${name}`, key })
+    const [first, ...others] = Object.keys(key) as [string, ...string[]]
+    for (const [at, value] of splitAt.entries()) {
+      const middle = { [first]: value, ...Object.fromEntries(others.map((path) => [path, new BSON.MinKey()])) }
+      await sharded.split(`app.${name}`, middle)
+      await sharded.moveChunk(`app.${name}`, middle, at + 1)
+    }
+    const [listed] = await listCollections(cluster, 'app', name)
+    return listed?.uuid ?? ''
+  }
+
+  /** Two equal collections, of which the first one is the source. Resolves when its chunks are known. */
+  async function pair(key: Key, splitAt: unknown[], documents: Document[]): Promise<CatalogEntry> {
+    const uuid = await create('source', key, splitAt)
+    const destinationUUID = await create('copy', key, splitAt)
+    for (const name of ['source', 'copy']) await on(name).insertMany(documents as Row[])
+    const entry = {
+      ...{ uuid, database: 'app', name: 'copy', sourceName: 'source', destinationUUID, state: 'copied' },
+      wanted: { options: [], indexes: [] },
+      shardKey: requestedShardKey(Object.entries(key).map(([path, direction]) => ({ [path]: direction }))),
+    } as unknown as CatalogEntry
+    await until('the chunks of the source', async () => {
+      if (!chunkMapOf(cluster, entry)) throw new Error('not known yet')
+    })
+    asked = await AskedDocuments.from(sharded, 'source')
+    return entry
+  }
+
+  /** The change events of the source that `work` causes, as tandem reads them. */
+  async function changes({ uuid }: CatalogEntry, work: () => Promise<unknown>): Promise<ChangeEvent[]> {
+    await appendOplogNote(cluster, 'test')
+    const start = cluster.latest
+    // A shard that has answered this read gives later writes a later time.
+    const collection = { database: 'app', name: 'source', uuid }
+    for await (const _ of readByIds(cluster, collection, [Buffer.from([bsonType.null])], start));
+    await work()
+    await appendOplogNote(cluster, 'test')
+    const end = cluster.latest
+    const events: ChangeEvent[] = []
+    for await (const batch of readChangeStream(cluster, { kind: 'time', time: start }, testContext())) {
+      events.push(...batch.events.map(parseChangeEvent))
+      if (batch.position.time > end) break
+    }
+    return events.filter((event) => event.uuid === uuid && event.time > start)
+  }
+
+  /** Applies the changes as one batch. Returns how many documents each shard was asked for. */
+  async function apply(entry: CatalogEntry, events: ChangeEvent[]): Promise<number[]> {
+    const identities = new Map<string, Identity>()
+    let notBefore = 0n
+    for (const event of events) {
+      if (event.uuid !== entry.uuid || !event.idElement) continue
+      const key = identityKey(event.idElement)
+      identities.set(key, fold(identities.get(key), event, event.idElement))
+      if (event.time > notBefore) notBefore = event.time
+    }
+    const context = testContext()
+    const metadata = new Metadata(cluster, context)
+    const dependencies = { source: cluster, destination: cluster, metadata, writer, context, nextOrder: () => 1 }
+    asked.restart()
+    await reconcileDocuments(dependencies, entry, identities, notBefore)
+    expect(context.retried).toEqual([])
+    const counts = await asked.read()
+    return counts.map(({ documents }) => documents)
+  }
+
+  const sum = (counts: number[]): number => counts.reduce((one, other) => one + other, 0)
+
+  it.each<[string, Key, unknown[], (id: number) => Document]>([
+    ['a number', { k: 1 }, [10, 20], (k) => ({ k })],
+    ['a hashed text', { k: 'hashed' }, [], (id) => ({ k: `value ${id}` })],
+    ['nested, and followed by another field', { 'a.b': 1, c: 1 }, [1, 2], (id) => ({ a: { b: id % 3 }, c: id })],
+    ['a document', { k: 1 }, [{ x: 10 }, { x: 20 }], (x) => ({ k: { x } })],
+    ['a decimal', { k: 1 }, [10, 20], (id) => ({ k: BSON.Decimal128.fromString(`${id}.0`) })],
+    ['the _id and another field', { _id: 1, k: 1 }, [10, 20], (k) => ({ k })],
+  ])('asks one shard for each updated document, if the key is %s', async (_what, key, splitAt, fields) => {
+    const documents = Array.from({ length: 30 }, (_, _id) => ({ _id, ...fields(_id) }))
+    const entry = await pair(key, splitAt, documents)
+    await using _ = asked
+    const events = await changes(entry, () => on('source').updateMany({}, { $set: { x: 1 } }))
+    const counts = await apply(entry, events)
+    expect(sum(counts)).toBe(30)
+    expect(counts.filter((count) => count > 0).length).toBeGreaterThan(1)
+    expect(await content('copy')).toEqual(await content('source'))
+  })
+
+  it('finds documents without key fields, and with null, NaN, -0, a pattern, undefined and texts that differ in case', async () => {
+    const values = [
+      null,
+      Number.NaN,
+      -0,
+      0,
+      new BSON.BSONRegExp('^a', 'i'),
+      'a',
+      'A',
+      'ä',
+      new BSON.MinKey(),
+      new BSON.MaxKey(),
+    ]
+    const documents: Document[] = values.map((k, _id) => ({ _id, k }))
+    const entry = await pair({ k: 1 }, [0, 'a'], [...documents, { _id: 100 }, { _id: 101, k: { $x: 1 } }])
+    await using _ = asked
+    // The driver cannot send the deprecated type `undefined`.
+    const ofUndefined = Buffer.from(BSON.serialize({ _id: 102, k: null }))
+    ofUndefined[ofUndefined.lastIndexOf(bsonType.null)] = bsonType.undefined
+    for (const name of ['source', 'copy']) {
+      await client.db('app').command({ insert: name, documents: rawSequence('documents', [ofUndefined]) })
+    }
+    const events = await changes(entry, () => on('source').updateMany({}, { $set: { x: 1 } }))
+    expect(events.filter(({ kind }) => kind === 'update')).toHaveLength(values.length + 3)
+    await apply(entry, events)
+    expect(await content('copy')).toEqual(await content('source'))
+  })
+
+  it('finds a document whose key was changed in place, between shards, and back, in one batch and in several', async () => {
+    const entry = await pair(
+      { k: 1 },
+      [10, 20],
+      [1, 2, 3, 4].map((_id) => ({ _id, k: _id })),
+    )
+    await using _ = asked
+    const events = await changes(entry, async () => {
+      await on('source').updateOne({ _id: 1, k: 1 }, { $set: { k: 5 } })
+      await on('source').updateOne({ _id: 2, k: 2 }, { $set: { k: 25 } })
+      await on('source').updateOne({ _id: 3, k: 3 }, { $set: { k: 15 } })
+      await on('source').updateOne({ _id: 3, k: 15 }, { $set: { k: 3 } })
+      await on('source').replaceOne({ _id: 4, k: 4 }, { k: 6, x: 'x'.repeat(300_000) })
+    })
+    expect(events.length).toBeGreaterThan(5)
+    for (const event of events) await apply(entry, [event])
+    expect(await content('copy')).toEqual(await content('source'))
+    await apply(entry, events)
+    expect(await content('copy')).toEqual(await content('source'))
+    await on('copy').updateOne({ _id: 1, k: 5 }, { $set: { k: 1 } })
+    await apply(entry, events.toReversed())
+    expect(await content('copy')).toEqual(await content('source'))
+  })
+
+  it('deletes a document that is gone, and keeps one that exists again under another key', async () => {
+    const entry = await pair(
+      { k: 1 },
+      [10, 20],
+      [1, 2, 3].map((_id) => ({ _id, k: _id })),
+    )
+    await using _ = asked
+    const events = await changes(entry, async () => {
+      await on('source').updateOne({ _id: 1, k: 1 }, { $set: { x: 1 } })
+      await on('source').deleteOne({ _id: 1, k: 1 })
+      await on('source').deleteOne({ _id: 2, k: 2 })
+      await on('source').insertOne({ _id: 2, k: 22 })
+      await on('source').updateOne({ _id: 3, k: 3 }, { $set: { x: 1 } })
+    })
+    const [update] = events
+    // The update alone, whose document is gone by now.
+    await apply(entry, [update as ChangeEvent])
+    expect(await on('copy').countDocuments({ _id: 1 })).toBe(0)
+    // The delete alone, whose document has been inserted again.
+    await apply(
+      entry,
+      events.filter(({ kind, idElement }) => kind === 'delete' && idElement?.readInt32LE(5) === 2),
+    )
+    expect(await on('copy').find({ _id: 2 }).toArray()).toEqual([{ _id: 2, k: 22 }])
+    await apply(entry, events)
+    expect(await content('copy')).toEqual(await content('source'))
+  })
+
+  it('does not let one of two documents with the same _id replace the other', async () => {
+    const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
+    await using _ = asked
+    for (const name of ['source', 'copy']) await on(name).insertOne({ _id: 1, k: 25 })
+    const events = await changes(entry, () => on('source').updateOne({ _id: 1, k: 1 }, { $set: { x: 1 } }))
+    await expect(apply(entry, events)).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
+    expect(await on('copy').countDocuments({ _id: 1 })).toBe(2)
+  })
+
+  it('does not let a replaced document, which its event contains, replace another one with the same _id', async () => {
+    const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
+    await using _ = asked
+    for (const name of ['source', 'copy']) await on(name).insertOne({ _id: 1, k: 25 })
+    const events = await changes(entry, () => on('source').replaceOne({ _id: 1, k: 1 }, { k: 1, x: 1 }))
+    await expect(apply(entry, events)).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
+    expect(await on('copy').countDocuments({ _id: 1 })).toBe(2)
+  })
+
+  it('compares updated documents by one read each, and finds every difference', async () => {
+    const documents = Array.from({ length: 30 }, (_, _id) => ({ _id, k: _id }))
+    const entry = await pair({ k: 1 }, [10, 20], documents)
+    await using _ = asked
+    const events = await changes(entry, () => on('source').updateMany({}, { $set: { x: 1 } }))
+    await apply(entry, events)
+    const idElements = events.map(({ idElement }) => idElement as Buffer)
+    const keys = new Map(events.map((event) => [identityKey(event.idElement as Buffer), event.documentKey as Buffer]))
+    const clusters = { source: cluster, destination: cluster }
+    const differing = async () => {
+      await appendOplogNote(cluster, 'test')
+      const found = await findDifferent(clusters, entry, idElements, cluster.latest, keys)
+      return found.map((idElement) => idElement.readInt32LE(5)).sort((one, other) => one - other)
+    }
+    asked.restart()
+    expect(await differing()).toEqual([])
+    expect(sum((await asked.read()).map(({ documents }) => documents))).toBe(30)
+    await on('source').deleteOne({ _id: 1, k: 1 })
+    await on('source').updateOne({ _id: 2, k: 2 }, { $set: { k: 25 } })
+    await on('copy').updateOne({ _id: 3, k: 3 }, { $set: { x: 2 } })
+    await on('copy').deleteOne({ _id: 4, k: 4 })
+    await on('copy').insertOne({ _id: 5, k: 25 })
+    await on('source').insertOne({ _id: 6, k: 25 })
+    await on('copy').insertOne({ _id: 6, k: 25 })
+    // The second document with the _id 6 is equal on both clusters, but a read by _id would not accept two of them.
+    expect(await differing()).toEqual([1, 2, 3, 4, 5, 6])
+  })
+
+  it('finds documents whose chunks have moved since the chunks were read', async () => {
+    const documents = Array.from({ length: 30 }, (_, _id) => ({ _id, k: _id }))
+    const entry = await pair({ k: 1 }, [10, 20], documents)
+    await using _ = asked
+    await sharded.split('app.source', { k: 5 })
+    await sharded.moveChunk('app.source', { k: 7 }, 2)
+    const events = await changes(entry, () => on('source').updateMany({}, { $set: { x: 1 } }))
+    await apply(entry, events)
+    expect(await content('copy')).toEqual(await content('source'))
+  })
+
+  it('finds documents after the shard key was refined', async () => {
+    const documents = Array.from({ length: 30 }, (_, _id) => ({ _id, k: _id, n: _id }))
+    const entry = await pair({ k: 1 }, [10, 20], documents)
+    await using _ = asked
+    await on('source').createIndex({ k: 1, n: 1 })
+    await client.db('admin').command({ refineCollectionShardKey: 'app.source', key: { k: 1, n: 1 } })
+    const events = await changes(entry, () => on('source').updateMany({}, { $set: { x: 1 } }))
+    await apply(entry, events)
+    expect(await content('copy')).toEqual(await content('source'))
+  })
+})

@@ -1,0 +1,68 @@
+import { type Document, MongoClient } from 'mongodb'
+import type { ShardedCluster } from './sharded-cluster.ts'
+
+/** The finds by `_id` of one shard. */
+export interface Asked {
+  commands: number
+  /** The number of `_id`s in these commands. */
+  documents: number
+}
+
+interface ProfiledFind extends Document {
+  command: { filter: { _id: { $in: unknown[] } } }
+}
+
+const bytes = 64 * 1024 * 1024
+
+/** Counts, by the profiler of each shard, for how many documents of a collection of `app` tandem asks it by `_id`. */
+export class AskedDocuments {
+  readonly #clients: MongoClient[]
+  readonly #collection: string
+  #since = new Date(0)
+
+  private constructor(clients: MongoClient[], collection: string) {
+    this.#clients = clients
+    this.#collection = collection
+  }
+
+  static async from(cluster: ShardedCluster, collection: string): Promise<AskedDocuments> {
+    const clients = cluster.shards.map(({ uri }) => new MongoClient(uri))
+    for (const client of clients) {
+      await client.db('app').createCollection('system.profile', { capped: true, size: bytes })
+      await client.db('app').command({ profile: 2 })
+    }
+    return new AskedDocuments(clients, collection)
+  }
+
+  /** Counts from now on. */
+  restart(): void {
+    this.#since = new Date()
+  }
+
+  /** For each shard, in the order of the cluster. */
+  async read(): Promise<Asked[]> {
+    return await Promise.all(
+      this.#clients.map(async (client) => {
+        const found = await client
+          .db('app')
+          .collection<ProfiledFind>('system.profile')
+          .find({
+            ns: `app.${this.#collection}`,
+            op: 'query',
+            ts: { $gte: this.#since },
+            'command.filter._id.$in': { $exists: true },
+          })
+          .toArray()
+        const documents = found.reduce((sum, { command }) => sum + command.filter._id.$in.length, 0)
+        return { commands: found.length, documents }
+      }),
+    )
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const client of this.#clients) {
+      await client.db('app').command({ profile: 0 })
+      await client.close()
+    }
+  }
+}
