@@ -7,7 +7,7 @@ export interface EventsContext {
   /** How many partitions this instance applies. */
   owned: number
   /** The commit timestamp up to which events are applied, as decimal digits; null for no end. */
-  commitPoint: string | null
+  commitTimestamp: string | null
   /** The error that ended event application; null before. */
   error: unknown
 }
@@ -78,22 +78,24 @@ export const eventApplicationMachine = setup({
   guards: {
     isOwner: ({ context }) => context.owned > 0,
     hasPassed: ({ event }) => (event as unknown as { output: boolean }).output,
-    hasCommitPoint: ({ context }) => context.commitPoint !== null,
+    hasCommitTimestamp: ({ context }) => context.commitTimestamp !== null,
     hasFailed,
   },
   actions: {
-    takeCommitPoint: assign(({ event }) => (event.type === 'worker.drainTo' ? { commitPoint: event.commitPoint } : {})),
+    takeCommitTimestamp: assign(({ event }) =>
+      event.type === 'worker.drainTo' ? { commitTimestamp: event.commitTimestamp } : {},
+    ),
     /** Passes the commit timestamp, up to which events are applied, to the work. */
-    limitToCommitPoint: placeholder('limitToCommitPoint'),
+    limitToCommitTimestamp: placeholder('limitToCommitTimestamp'),
     rememberError: assign({ error: firstError }),
     reportDrained: sendParent(({ context }) => ({
-      type: context.commitPoint === null ? 'events.drained' : 'events.reached',
+      type: context.commitTimestamp === null ? 'events.drained' : 'events.reached',
     })),
     reportFailed: sendParent(failureReport),
   },
 }).createMachine({
   id: 'eventApplication',
-  context: { owned: 0, commitPoint: null, error: null },
+  context: { owned: 0, commitTimestamp: null, error: null },
   initial: 'opening',
   invoke: { id: 'replication', src: 'replication' },
   states: {
@@ -101,7 +103,7 @@ export const eventApplicationMachine = setup({
       on: {
         'replication.opened': 'applying',
         'replication.failed': stopWithError,
-        'worker.drainTo': { actions: 'takeCommitPoint' },
+        'worker.drainTo': { actions: 'takeCommitTimestamp' },
         // A failed commit may prevent event application for a long time, and a pause must not wait for that.
         'worker.drain': 'drained',
       },
@@ -111,12 +113,12 @@ export const eventApplicationMachine = setup({
       invoke: { id: 'barriers', src: 'barriers', onError: stopWithError },
       on: {
         'worker.drain': 'draining',
-        'worker.drainTo': { actions: ['takeCommitPoint', 'limitToCommitPoint'] },
+        'worker.drainTo': { actions: ['takeCommitTimestamp', 'limitToCommitTimestamp'] },
       },
       states: {
         choosing: {
           always: [
-            { guard: 'hasCommitPoint', target: 'claiming', actions: 'limitToCommitPoint' },
+            { guard: 'hasCommitTimestamp', target: 'claiming', actions: 'limitToCommitTimestamp' },
             { target: 'claiming' },
           ],
         },

@@ -16,7 +16,7 @@ export interface InstanceContext {
    * The verifier has compared everything once, and from then on compares only what changes. Also true when verification
    * is switched off.
    */
-  hashed: boolean
+  initiallyVerified: boolean
   commitRequested: boolean
   /** How many commits of this sync had been aborted when the current commit was requested. */
   abortsBefore: number
@@ -34,7 +34,7 @@ export interface InstanceContext {
   /**
    * The commit timestamp: a cluster time of the source, as decimal digits. Later writes on the source are not migrated.
    */
-  commitPoint: string | null
+  commitTimestamp: string | null
   /** This instance has applied all events of its partitions up to the commit timestamp. */
   reached: boolean
   /** The decision of the commit is stored: from then on the commit can only be completed. */
@@ -45,7 +45,7 @@ export interface InstanceContext {
   eventsDrained: boolean
   pauseRequested: boolean
   /** The step of a reversal that is under way. */
-  reversing: 'moving' | 'adapting' | null
+  reversing: 'moving' | 'preparingDestination' | null
   /** The limits that the operator has set for this instance. */
   limits: Limits
   /** The state of the sync as a whole, as this process last read it; null before the first read. */
@@ -57,14 +57,14 @@ export const freshContext: InstanceContext = {
   initialised: false,
   copyCompleted: false,
   convergences: 0,
-  hashed: false,
+  initiallyVerified: false,
   commitRequested: false,
   abortsBefore: 0,
   commitUntil: null,
   dryRun: false,
   commitAborted: false,
   attempt: 0,
-  commitPoint: null,
+  commitTimestamp: null,
   reached: false,
   decided: false,
   canWrite: false,
@@ -82,9 +82,27 @@ export type WithConfiguration = { configuration: StartConfiguration }
 export type FollowInput = WithConfiguration & { watching: boolean }
 export type DeadlineInput = { abortsBefore: number; commitUntil: number | null; failure: Failure | null }
 
-/** Adds the fields that a context stored by an earlier release lacks. The state of the sync is read again. */
-export function completed(context: Partial<InstanceContext>): InstanceContext {
-  return { ...freshContext, ...context, sync: null }
+/** What the context of an earlier release names otherwise than this one. */
+interface FormerNames {
+  hashed?: boolean
+  commitPoint?: string | null
+  reversing?: 'moving' | 'adapting' | null
+}
+
+/**
+ * The context of a stored one. A context that an earlier release stored has other names for some fields and values, and
+ * lacks others. The state of the sync is read again.
+ */
+export function completed(stored: Partial<InstanceContext> | FormerNames): InstanceContext {
+  const { hashed, commitPoint, reversing, ...others } = stored as FormerNames
+  return {
+    ...freshContext,
+    ...(hashed === undefined ? {} : { initiallyVerified: hashed }),
+    ...(commitPoint === undefined ? {} : { commitTimestamp: commitPoint }),
+    ...others,
+    reversing: (reversing === 'adapting' ? 'preparingDestination' : reversing) ?? null,
+    sync: null,
+  }
 }
 
 /** The fields of a context that are stored. */
@@ -94,14 +112,14 @@ export function storable({ sync: _sync, ...context }: InstanceContext): Omit<Ins
 
 /** Resets the progress of a commit attempt, unless the commit is decided. */
 export function commitReset(context: InstanceContext): InstanceContext {
-  const reset = context.decided || context.canWrite ? {} : { attempt: 0, commitPoint: null, reached: false }
+  const reset = context.decided || context.canWrite ? {} : { attempt: 0, commitTimestamp: null, reached: false }
   return { ...context, ...reset, sync: null }
 }
 
 /** The context after the commit was aborted: the instance applies changes again. */
 export function commitAborted(context: InstanceContext): InstanceContext {
   const aborted = { commitRequested: false, commitUntil: null, dryRun: false, commitAborted: true }
-  return { ...context, ...aborted, attempt: 0, commitPoint: null, reached: false }
+  return { ...context, ...aborted, attempt: 0, commitTimestamp: null, reached: false }
 }
 
 /**
@@ -111,9 +129,9 @@ export function commitAborted(context: InstanceContext): InstanceContext {
  */
 export function convergenceStarted(context: InstanceContext): InstanceContext {
   const { convergences = 0 } = context.sync ?? {}
-  const again = { convergences, initialised: false, copyCompleted: false, hashed: false }
+  const again = { convergences, initialised: false, copyCompleted: false, initiallyVerified: false }
   const none = { commitRequested: false, commitUntil: null, dryRun: false }
-  return { ...context, ...again, ...none, attempt: 0, commitPoint: null, reached: false }
+  return { ...context, ...again, ...none, attempt: 0, commitTimestamp: null, reached: false }
 }
 
 /** The fields that change when the instance joins the commit that the other instances carry out. */
@@ -124,7 +142,7 @@ export function commitJoined(context: InstanceContext): Partial<InstanceContext>
 
 /** The fields that change when the commit timestamp of an attempt is known. */
 export function commitTimestampTaken({ sync }: InstanceContext): Partial<InstanceContext> {
-  return { attempt: sync?.attempt ?? 0, commitPoint: sync?.commitPoint ?? null }
+  return { attempt: sync?.attempt ?? 0, commitTimestamp: sync?.commitTimestamp ?? null }
 }
 
 /**
@@ -137,7 +155,7 @@ export function syncObserved({ sync }: InstanceContext, observed: SyncView): Par
 
 /** The context after the coordinator, which may be another instance, has decided the commit. */
 export function commitDecided(context: InstanceContext): InstanceContext {
-  const done = { initialised: true, copyCompleted: true, hashed: true, reached: true, decided: true }
+  const done = { initialised: true, copyCompleted: true, initiallyVerified: true, reached: true, decided: true }
   const canWrite = context.canWrite || (context.sync?.canWrite ?? false)
   return { ...context, ...done, canWrite, commitRequested: true, pauseRequested: false }
 }
@@ -150,7 +168,7 @@ export function reversedContext(context: InstanceContext): InstanceContext {
     configuration: swapConfiguration(configuration),
     initialised: true,
     copyCompleted: true,
-    reversing: 'adapting',
+    reversing: 'preparingDestination',
     limits: context.limits,
   }
 }

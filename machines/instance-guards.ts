@@ -21,11 +21,11 @@ export const instanceGuards = {
   isPauseNew: ({ context }: GuardInput) => !context.pauseRequested,
   isCommitRequested: ({ context }: GuardInput) => context.commitRequested,
   isReversing: ({ context }: GuardInput) => Boolean(context.reversing),
-  isMetadataMoved: ({ context }: GuardInput) => context.reversing === 'adapting',
+  isMetadataMoved: ({ context }: GuardInput) => context.reversing === 'preparingDestination',
   isInAttempt: ({ context }: GuardInput) => context.attempt > 0,
   isCopyCompleted: ({ context }: GuardInput) => context.copyCompleted,
   isReadyToCommit: ({ context }: GuardInput) =>
-    context.copyCompleted && (context.hashed || context.configuration?.verification.enabled === false),
+    context.copyCompleted && (context.initiallyVerified || context.configuration?.verification.enabled === false),
   isTakenOver: ({ event }: GuardInput) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
   bothDrained: ({ context }: GuardInput) => context.copyDrained && context.eventsDrained,
   isSyncInitialised: ({ context: { sync } }: GuardInput) => sync?.initialised === true,
@@ -46,7 +46,7 @@ export const instanceGuards = {
   isSyncCommitting: ({ context: { sync } }: GuardInput) => sync?.underWay === true,
   hasNewCommitTimestamp: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null &&
-    sync.commitPoint !== null &&
+    sync.commitTimestamp !== null &&
     sync.attempt > 0 &&
     own.attempt === 0 &&
     sync.aborts === own.abortsBefore,

@@ -52,7 +52,8 @@ import { verificationMachine } from './verification.ts'
  * committed     The sync in this direction is complete. The instance stores its final state, then gives its lease back.
  * reversing     Source and destination swap roles.
  *   moving        The metadata moves to the new destination. The old metadata is valid until the move is acknowledged.
- *   adapting      The coordinator prepares the new destination. When an oplog no longer contains all changes since the
+ *   preparingDestination
+ *                 The coordinator prepares the new destination. When an oplog no longer contains all changes since the
  *                 commit, the instance then waits in `joining` until the coordinator has prepared all collections to be
  *                 converged.
  * failed        The operator must act. Metadata is kept, and `sync.resume` returns to the previous state. A commit that
@@ -107,7 +108,7 @@ export const instanceMachine = setup({
     drainEvents: sendTo('eventApplication', { type: 'worker.drain' }),
     drainToCommitTimestamp: sendTo('eventApplication', ({ context }) => ({
       type: 'worker.drainTo',
-      commitPoint: context.commitPoint ?? '',
+      commitTimestamp: context.commitTimestamp ?? '',
     })),
     observe: assign(({ context, event }) => (event.type === 'sync.observed' ? syncObserved(context, event.sync) : {})),
     /** Called when the instance stops following the sync, because the last view would be out of date. */
@@ -162,8 +163,8 @@ export const instanceMachine = setup({
         'sync.observed': { actions: 'observe' },
         // This report may arrive before this instance's own copy ends, if the instance joined after the verifier's
         // first pass or had lost its connection.
-        'verification.initiallyVerified': { actions: assign({ hashed: true }) },
-        'verification.restarted': { actions: assign({ hashed: false }) },
+        'verification.initiallyVerified': { actions: assign({ initiallyVerified: true }) },
+        'verification.restarted': { actions: assign({ initiallyVerified: false }) },
         'lease.evicted': { target: 'syncing', reenter: true, actions: 'resetCommit' },
       },
       always: [
@@ -221,7 +222,7 @@ export const instanceMachine = setup({
             hashing: {
               tags: 'RUNNING',
               on: {
-                'verification.initiallyVerified': { target: 'applying', actions: assign({ hashed: true }) },
+                'verification.initiallyVerified': { target: 'applying', actions: assign({ initiallyVerified: true }) },
                 'sync.pause': 'draining',
               },
             },
@@ -240,7 +241,7 @@ export const instanceMachine = setup({
                     dryRun: ({ event }) => event.dryRun,
                   }),
                 },
-                'verification.restarted': { target: 'choosing', actions: assign({ hashed: false }) },
+                'verification.restarted': { target: 'choosing', actions: assign({ initiallyVerified: false }) },
               },
             },
             draining: {
@@ -328,18 +329,18 @@ export const instanceMachine = setup({
       },
       states: {
         choosing: {
-          always: [{ guard: 'isMetadataMoved', target: 'adapting' }, { target: 'moving' }],
+          always: [{ guard: 'isMetadataMoved', target: 'preparingDestination' }, { target: 'moving' }],
         },
         moving: {
           invoke: {
             id: 'metadataMove',
             src: 'metadataMove',
             input: configured,
-            onDone: { target: 'adapting', actions: assign(({ context }) => reversedContext(context)) },
+            onDone: { target: 'preparingDestination', actions: assign(({ context }) => reversedContext(context)) },
             onError: failing,
           },
         },
-        adapting: {
+        preparingDestination: {
           invoke: syncFollower,
           always: [
             {

@@ -26,8 +26,8 @@ export type WorkerReport =
   | { type: 'events.reached' }
   | { type: 'worker.failed'; failure: Failure }
   /**
-   * This instance was evicted (its lease is marked `buried`): the lease expired, and the other instances have taken
-   * over its work. It continues in a new lease term.
+   * This instance was evicted: the lease expired, and the other instances have taken over its work. It continues in a
+   * new lease term.
    */
   | { type: 'lease.evicted' }
   /** The stored state of the sync as a whole was read. */
@@ -41,7 +41,7 @@ export type ReplicationReport =
   { type: 'replication.opened' } | { type: 'replication.failed'; error: unknown }
 
 /** Orders of the instance to its workers. */
-export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; commitPoint: string }
+export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; commitTimestamp: string }
 
 /** What an instance observes about the coordinator role and its own lease. */
 export type ElectionEvent =

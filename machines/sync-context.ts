@@ -11,11 +11,11 @@ export interface SyncContext {
   /** The latest coordinator term that was stored. Reports of earlier terms have no effect. 0 before the first term. */
   term: number
   /** The verifier has compared everything once. */
-  hashed: boolean
+  initiallyVerified: boolean
   /** Number of the current commit attempt; 0 before the first attempt. */
   attempt: number
   /** Commit timestamp of the current attempt, as decimal digits; null before it is taken. */
-  commitPoint: string | null
+  commitTimestamp: string | null
   /** The request of the commit that is under way; null while no commit is. */
   request: StoredRequest | null
   /** How many commits have been aborted, rehearsals included. */
@@ -74,9 +74,9 @@ export type ConvergenceScope = 'all' | string[]
 
 export const freshSync: SyncContext = {
   term: 0,
-  hashed: false,
+  initiallyVerified: false,
   attempt: 0,
-  commitPoint: null,
+  commitTimestamp: null,
   request: null,
   aborts: 0,
   abortReason: null,
@@ -118,7 +118,7 @@ export type CoordinatorReport =
    */
   | { type: 'convergence.planned'; startTime: string }
   | { type: 'commit.gathered' }
-  | { type: 'commit.timestampTaken'; commitPoint: string }
+  | { type: 'commit.timestampTaken'; commitTimestamp: string }
   | { type: 'commit.applied' }
   | { type: 'commit.prepared' }
   | { type: 'commit.verified' }

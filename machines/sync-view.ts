@@ -25,7 +25,7 @@ export interface SyncView {
    * The commit timestamp. Every instance applies changes up to it, including an instance that joins late. Null before
    * it is taken, and in every state other than `committing`.
    */
-  commitPoint: string | null
+  commitTimestamp: string | null
   dryRun: boolean
   decided: boolean
   canWrite: boolean
@@ -35,9 +35,9 @@ export interface SyncView {
 }
 
 export function viewOf(sync: SyncSnapshot, revision: number): SyncView {
-  const { attempt, aborts, commitPoint, request, failures, failure, convergences } = sync.context
+  const { attempt, aborts, commitTimestamp, request, failures, failure, convergences } = sync.context
   const isInitialised =
-    !sync.matches('initialising') && !sync.matches('replanning') && !sync.matches({ reversing: 'adapting' })
+    !sync.matches('initialising') && !sync.matches('replanning') && !sync.matches({ reversing: 'preparingDestination' })
   return {
     revision,
     state: pathOf(sync),
@@ -46,7 +46,7 @@ export function viewOf(sync: SyncSnapshot, revision: number): SyncView {
     attempt,
     aborts,
     underWay: sync.matches('committing') && !sync.matches({ committing: 'gathering' }),
-    commitPoint: sync.matches('committing') ? commitPoint : null,
+    commitTimestamp: sync.matches('committing') ? commitTimestamp : null,
     dryRun: request?.dryRun ?? false,
     decided: sync.hasTag('decided'),
     canWrite: sync.hasTag('canWrite'),

@@ -34,7 +34,8 @@ export type SyncStep =
  *               with them.
  * committing    A commit is under way that can still fail or be aborted.
  *   gathering     The coordinator waits until every instance has received the commit. Changes are applied.
- *   takingPoint   Writes on the source are blocked if requested, and the commit timestamp is taken. Changes are
+ *   takingTimestamp
+ *                 Writes on the source are blocked if requested, and the commit timestamp is taken. Changes are
  *                 applied.
  *   applying      Every instance applies all changes up to the commit timestamp and then gives its partitions back.
  *   preparing     The coordinator restores the deferred options: those that the destination gets only at a commit
@@ -54,7 +55,8 @@ export type SyncStep =
  * committed     The sync in this direction is complete.
  * reversing     Source and destination swap roles.
  *   moving        Stored on the former destination while the coordinator moves the stored state to the new destination.
- *   adapting      Stored on the new destination while the coordinator prepares that cluster as the destination. When an
+ *   preparingDestination
+ *                 Stored on the new destination while the coordinator prepares that cluster as the destination. When an
  *                 oplog no longer contains all changes since the commit, all collections are converged.
  *
  * Tags: `applicable` when changes may be applied, `decided` from the decision on, `canWrite` when users can write on
@@ -137,12 +139,12 @@ export const syncMachine = setup({
     ),
     beginAttempt: assign(({ context }) => ({
       attempt: context.attempt + 1,
-      commitPoint: null,
+      commitTimestamp: null,
       failure: null,
       mayBeOpen: false,
     })),
     takeCommitTimestamp: assign(({ event }) =>
-      event.type === 'commit.timestampTaken' ? { commitPoint: event.commitPoint } : {},
+      event.type === 'commit.timestampTaken' ? { commitTimestamp: event.commitTimestamp } : {},
     ),
     decide: assign(({ event }) =>
       event.type === 'commit.decided' ? { quietUntil: event.quietUntil, lateWrites: null, writesHeld: false } : {},
@@ -158,7 +160,11 @@ export const syncMachine = setup({
     clearFailure: assign({ failure: null, mayBeOpen: false }),
     beginConvergence: assign(({ context, event }) => {
       const requested = event.type === 'convergence.requested' ? event : null
-      const started = { convergences: context.convergences + 1, scope: requested?.scope ?? 'all', hashed: false }
+      const started = {
+        convergences: context.convergences + 1,
+        scope: requested?.scope ?? 'all',
+        initiallyVerified: false,
+      }
       return { ...started, ...filtersOf(requested, null) }
     }),
     /** Another convergence is still to be planned, so both are planned together. */
@@ -182,8 +188,8 @@ export const syncMachine = setup({
   initial: 'initialising',
   on: {
     'coordinator.elected': { guard: 'isNewTerm', actions: 'takeTerm' },
-    'verification.initiallyVerified': { guard: 'isInitiallyVerified', actions: assign({ hashed: true }) },
-    'verification.restarted': { guard: 'isOfThisTerm', actions: assign({ hashed: false }) },
+    'verification.initiallyVerified': { guard: 'isInitiallyVerified', actions: assign({ initiallyVerified: true }) },
+    'verification.restarted': { guard: 'isOfThisTerm', actions: assign({ initiallyVerified: false }) },
   },
   states: {
     initialising: {
@@ -224,12 +230,12 @@ export const syncMachine = setup({
           meta: { step: 'gather' },
           on: {
             'commit.requested': { guard: 'isReplaced', actions: 'takeRequest' },
-            'commit.gathered': { guard: 'isOfThisAttempt', target: 'takingPoint' },
+            'commit.gathered': { guard: 'isOfThisAttempt', target: 'takingTimestamp' },
             // Ignored: the attempt has not begun anything that would have to be undone.
             'commit.renewed': {},
           },
         },
-        takingPoint: {
+        takingTimestamp: {
           tags: 'applicable',
           meta: { step: 'takeCommitTimestamp' },
           on: {
@@ -313,7 +319,7 @@ export const syncMachine = setup({
       initial: 'moving',
       states: {
         moving: { tags: ['decided', 'canWrite'] },
-        adapting: {
+        preparingDestination: {
           meta: { step: 'prepareDestination' },
           on: {
             'reversal.prepared': [

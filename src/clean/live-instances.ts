@@ -4,6 +4,7 @@ import type { Liveness, ObservedInstance } from '../coordination/liveness.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { givenUp, leaseMS } from '../mongo/lease-watch.ts'
 import { hasHolderEnded } from '../mongo/predecessors.ts'
+import { isEvicted } from '../mongo/stored-names.ts'
 import { UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 
 const pollMS = 250
@@ -87,9 +88,9 @@ async function readLeases(cluster: Cluster): Promise<StoredLease[]> {
   }))
 }
 
-/** False for a lease whose holder was evicted (`buried`), because the holder may not know that yet. */
+/** False for a lease whose holder was evicted, because the holder may not know that yet. */
 function isGivenBack({ document }: StoredLease): boolean {
-  return Number(document['expiresAt']) === givenUp.getTime() && document['buried'] !== true
+  return Number(document['expiresAt']) === givenUp.getTime() && !isEvicted(document)
 }
 
 function hasEnded({ id, document }: StoredLease): boolean {

@@ -1,7 +1,7 @@
 import type { Binary, Document } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
-import { notOfLater, type StoredDocuments } from '../mongo/stored-documents.ts'
+import { notOfLater, type StoredDocuments, type StoredVersion } from '../mongo/stored-documents.ts'
 import { fromUuid, toUuid } from '../mongo/uuid.ts'
 
 /**
@@ -25,6 +25,12 @@ export interface Barrier {
   /** Partitions that have applied everything before `time` and wait at this barrier or at a later one. */
   reached: Set<number>
 }
+
+/**
+ * The version of stored barriers. Version 2 has what the coordinator read from the catalog in another field, in which an
+ * earlier release would find nothing.
+ */
+export const barriersVersion: StoredVersion = { writes: 2, reads: [1, 2] }
 
 /**
  * Cluster times at which definitions changed on the source. Every partition stops at a barrier. When all partitions
@@ -75,8 +81,8 @@ export class Barriers {
   async whenDone(time: ClusterTime, touched: Touched): Promise<ObservedDatabase[] | null> {
     const covered = { $all: toStored(touched) }
     const found = await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })
-    // An earlier release did not store `seen`.
-    return found && ((found['seen'] as Document[] | undefined) ?? []).map(fromStoredRead)
+    // Version 1 has the field `seen` instead, or none of the two.
+    return found && ((found['observed'] ?? found['seen'] ?? []) as Document[]).map(fromStoredRead)
   }
 
   /**
@@ -100,7 +106,7 @@ export class Barriers {
   /** Marks the barrier as done, unless more changes were recorded since it was read. Then `next` returns it again. */
   async done({ time, touched }: Barrier, observed: readonly ObservedDatabase[]): Promise<void> {
     const covered = toStored(touched)
-    const u = { $set: { done: true, covered, seen: observed.map(toStoredRead) } }
+    const u = { $set: { done: true, covered, observed: observed.map(toStoredRead) }, $unset: { seen: '' } }
     const q = { _id: keyOf(time), touched: { $size: covered.length }, term: notOfLater(this.#coordinator.term) }
     await this.#stored.update('barriers', [{ q, u }])
   }

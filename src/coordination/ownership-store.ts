@@ -4,6 +4,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
 import { givenUp, LeaseWatch } from '../mongo/lease-watch.ts'
 import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
+import { drainedEpoch, isEvicted, leaseFields } from '../mongo/stored-names.ts'
 import { UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions } from '../mongo/write-sessions.ts'
 
@@ -67,7 +68,7 @@ export class OwnershipStore {
       leases: leases.map((lease) => ({
         id: lease['owner'] as string,
         epoch: lease['epoch'] as number,
-        drained: (lease['settled'] as number | undefined) ?? 0,
+        drained: drainedEpoch(lease),
         expiresAt: lease['expiresAt'] as Date,
         expired: this.#watch.isUnrenewed(lease['_id'], {
           epoch: lease['epoch'] as number,
@@ -76,7 +77,7 @@ export class OwnershipStore {
         incarnation: lease['incarnation'] as string,
         predecessors: predecessorsOf(lease),
         sessions: (lease['sessions'] as LeaseSessions | null | undefined) ?? null,
-        evicted: lease['buried'] === true,
+        evicted: isEvicted(lease),
         takesWork: lease['takesWork'] === true,
         // An earlier release did not store `atWork`.
         atWork: (lease['atWork'] ?? lease['takesWork']) === true,
@@ -142,7 +143,8 @@ export class OwnershipStore {
     if (lease.drained <= epoch && !(await this.#isEvicted(name, epoch))) {
       // The filter contains the expiry that was read, so a lease that was renewed since then does not match.
       const unrenewed = confirmMS === 0 ? { expiresAt: lease.expiresAt } : {}
-      const evicted = { $set: { epoch: epoch + 1, buried: true, takesWork: false, atWork: false, expiresAt: givenUp } }
+      const ended = { takesWork: false, atWork: false, expiresAt: givenUp }
+      const evicted = { $set: { epoch: epoch + 1, [leaseFields.evicted]: true, ...ended } }
       if (!(await this.#update('leases', { _id: name, epoch, ...unrenewed }, evicted))) return false
       epoch += 1
     }
@@ -150,12 +152,12 @@ export class OwnershipStore {
     const incarnations = [...lease.predecessors, lease.incarnation]
     if (lease.sessions) await closeSessions(this.#cluster, lease.sessions, incarnations, epoch)
     await writesEnded(this.#cluster, incarnations)
-    const drained = { $set: { settled: epoch + 1, predecessors: [] } }
-    return await this.#update('leases', { _id: name, epoch, buried: true }, drained)
+    const drained = { $set: { [leaseFields.drained]: epoch + 1, predecessors: [] } }
+    return await this.#update('leases', { _id: name, epoch, [leaseFields.evicted]: true }, drained)
   }
 
   async #isEvicted(name: string, epoch: number): Promise<boolean> {
-    return (await this.#aggregate('leases', [{ $match: { _id: name, epoch, buried: true } }])).length > 0
+    return (await this.#aggregate('leases', [{ $match: { _id: name, epoch, [leaseFields.evicted]: true } }])).length > 0
   }
 
   async #aggregate(collection: string, pipeline: Document[]): Promise<Document[]> {

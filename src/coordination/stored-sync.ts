@@ -12,8 +12,10 @@ export interface StoredSync {
 }
 
 /**
- * Returns the snapshot of a stored document. The document has this release's form (schema version 2 to 4) or the flat
- * fields of the earlier form (1). No document means that the sync has not begun.
+ * Returns the snapshot of a stored document. The document has this release's form (schema version 5), that of an earlier
+ * release with other names for some states and fields (2 to 4), or the flat fields of the first form (1). The version of
+ * the document does not decide: a count of changes may give a document the current version before an event replaces its
+ * snapshot. No document means that the sync has not begun.
  * @param generation how often the sync was reversed
  */
 export function syncFrom(
@@ -22,18 +24,45 @@ export function syncFrom(
 ): { snapshot: SyncSnapshot; revision: number | null } {
   if (stored && 'value' in stored) {
     const { value, context, revision } = stored as StoredSync
-    return { snapshot: resolve(value, context), revision }
+    return { snapshot: resolve(renamedState(value), renamedFields(context)), revision }
   }
   return { snapshot: fromVersion1((stored ?? {}) as Partial<SyncVersion1>, generation), revision: null }
 }
 
 /** The initial state of the sync on the new destination of a reversal. */
 export function reversedSync(): StoredSync {
-  return { revision: 0, value: { reversing: 'adapting' }, context: freshSync }
+  return { revision: 0, value: { reversing: 'preparingDestination' }, context: freshSync }
 }
 
 function resolve(value: StateValue, context: Partial<SyncContext>): SyncSnapshot {
   return syncMachine.resolveState({ value, context: { ...freshSync, ...context } })
+}
+
+/** The names of states up to schema version 4. */
+const formerStates: Readonly<Record<string, string>> = {
+  takingPoint: 'takingTimestamp',
+  adapting: 'preparingDestination',
+}
+
+/** The names of fields of the context up to schema version 4. */
+interface FormerFields {
+  hashed?: boolean
+  commitPoint?: string | null
+}
+
+function renamedState(value: StateValue): StateValue {
+  if (typeof value === 'string') return formerStates[value] ?? value
+  const inner = Object.entries(value).map(([name, state]) => [name, state && renamedState(state)])
+  return Object.fromEntries(inner)
+}
+
+function renamedFields<T extends object>(stored: T): T {
+  const { hashed, commitPoint, ...others } = stored as FormerFields
+  return {
+    ...(hashed === undefined ? {} : { initiallyVerified: hashed }),
+    ...(commitPoint === undefined ? {} : { commitTimestamp: commitPoint }),
+    ...others,
+  } as T
 }
 
 /** The fields that schema version 1 stored for the sync: a step and flags. */
@@ -47,7 +76,8 @@ interface SyncVersion1 extends SyncContext {
 }
 
 function fromVersion1(fields: Partial<SyncVersion1>, generation: number): SyncSnapshot {
-  const { initialised, adapted, step, abandoned, heldBack, abortsUndone, ...rest } = fields
+  const { initialised, adapted, step, abandoned, heldBack, abortsUndone, ...others } = fields
+  const rest = renamedFields(others)
   const known = Object.keys(freshSync) as (keyof SyncContext)[]
   const stored = Object.fromEntries(known.flatMap((key) => (key in rest ? [[key, rest[key]]] : [])))
   const context: SyncContext = { ...freshSync, ...stored }
@@ -55,7 +85,7 @@ function fromVersion1(fields: Partial<SyncVersion1>, generation: number): SyncSn
   // Version 1 stored an attempt only with its commit timestamp. In this version an attempt that waits for instances
   // already has a number, which the instances compare.
   if (value === gathering) {
-    Object.assign(context, { attempt: context.attempt + 1, commitPoint: null, failure: null })
+    Object.assign(context, { attempt: context.attempt + 1, commitTimestamp: null, failure: null })
   }
   // Version 1 kept the failure of an aborted commit and of an abandoned attempt. This version does not.
   if (value !== 'failed' && !hasDecided(step)) context.failure = null
@@ -77,7 +107,7 @@ function stateOf(fields: Partial<SyncVersion1>, generation: number): StateValue 
   if (step === 'canWrite') return { decided: 'converting' }
   if (step === 'decided') return { decided: 'opening' }
   if (!fields.initialised) return 'initialising'
-  if (generation > 0 && !fields.adapted) return { reversing: 'adapting' }
+  if (generation > 0 && !fields.adapted) return { reversing: 'preparingDestination' }
   if (aborts > abortsUndone) return 'undoing'
   // An abort removed the request of its commit. Releases that did not store requests could not abort a commit.
   const mayBeRequested = Boolean(fields.request) || aborts === 0

@@ -5,16 +5,19 @@ import { type SyncSnapshot, type SyncView, viewOf } from '../../machines/sync-vi
 import type { Cluster } from '../mongo/cluster.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { StoredDocuments } from '../mongo/stored-documents.ts'
+import { syncStateCollection } from '../mongo/stored-names.ts'
 import { type StoredSync, syncFrom } from './stored-sync.ts'
 
-const collection = 'stages'
+const collection = syncStateCollection
 const id = { _id: 'sync' }
 /**
  * Version 3 added convergences. A snapshot of version 2 does not have them, and is read as a sync that had no
  * convergence. Version 4 added filters that replace those of the start. An earlier release would use the former
- * filters, so it must refuse version 4.
+ * filters, so it must refuse version 4. Version 5 has other names for two states and two fields. An earlier
+ * release does not know these states. Any event of this release stores version 5, the first of them when it has the
+ * coordinator role, and the instances of an earlier release then refuse the sync.
  */
-const version = { writes: 4, reads: [1, 2, 3, 4] }
+const version = { writes: 5, reads: [1, 2, 3, 4, 5] }
 
 /**
  * The sync machine's snapshot, stored on the destination for all instances. Each event is one write, which takes effect

@@ -160,7 +160,7 @@ export interface Segment {
   collection: string
   /** Position of the range among those of the collection, from 0. */
   ordinal: number
-  /** Segments with a lower value are copied first. Stored as `rank`. */
+  /** Segments with a lower value are copied first. */
   priority: number
   /** The bounds as typed values; null for no bound. `from` is inclusive, `to` is exclusive. */
   from: Buffer | null

@@ -83,10 +83,11 @@ export class CollectionStore {
     await this.#stored.updateFenced(
       'collections',
       entries.map((entry) => ({
-        q: { _id: toUuid(entry.uuid), tenure: { $lte: term } },
+        q: { _id: toUuid(entry.uuid), ...ofTermUntil(term) },
         u: {
+          ...formerTerm,
           $set: {
-            tenure: term,
+            term,
             database: entry.database,
             name: entry.name,
             destinationUUID: entry.destinationUUID ? toUuid(entry.destinationUUID) : null,
@@ -123,10 +124,11 @@ export class CollectionStore {
     await this.#stored.update(
       'collections',
       entries.map(({ uuid, converging, destinationUUID, shardKey }) => ({
-        q: { _id: toUuid(uuid), tenure: { $lte: term } },
+        q: { _id: toUuid(uuid), ...ofTermUntil(term) },
         u: {
+          ...formerTerm,
           $set: {
-            tenure: term,
+            term,
             state: 'copying',
             converging,
             destinationUUID: destinationUUID ? toUuid(destinationUUID) : null,
@@ -147,8 +149,8 @@ export class CollectionStore {
     await this.#stored.update(
       'collections',
       uuids.map((uuid) => ({
-        q: { _id: toUuid(uuid), tenure: { $lte: term } },
-        u: { $set: { tenure: term, convergedFrom: toTimestamp(startTime) } },
+        q: { _id: toUuid(uuid), ...ofTermUntil(term) },
+        u: { ...formerTerm, $set: { term, convergedFrom: toTimestamp(startTime) } },
       })),
     )
   }
@@ -162,12 +164,12 @@ export class CollectionStore {
     await this.#stored.update(
       'collections',
       entries.map(({ uuid, estimatedBytes, estimatedDocuments }) => ({
-        q: { _id: toUuid(uuid), tenure: { $lte: term } },
-        u: { $set: { tenure: term, planned: true, estimatedBytes, estimatedDocuments } },
+        q: { _id: toUuid(uuid), ...ofTermUntil(term) },
+        u: { ...formerTerm, $set: { term, planned: true, estimatedBytes, estimatedDocuments } },
       })),
     )
     const projection = { schemaVersion: 1 }
-    const planned = await this.#stored.find('collections', { tenure: term, planned: true }, { projection })
+    const planned = await this.#stored.find('collections', { term, planned: true }, { projection })
     const requested = new Set(entries.map(({ uuid }) => uuid))
     return planned.map((document) => fromUuid(document['_id'] as Binary)).filter((uuid) => requested.has(uuid))
   }
@@ -268,15 +270,27 @@ export class CollectionStore {
    * later term has written it.
    */
   async remove(uuid: string): Promise<void> {
-    const owned = { _id: toUuid(uuid), tenure: { $lte: this.#coordinator.term } }
-    const projection = { schemaVersion: 1, tenure: 1, convergedFrom: 1 }
+    const owned = { _id: toUuid(uuid), ...ofTermUntil(this.#coordinator.term) }
+    const projection = { schemaVersion: 1, term: 1, tenure: 1, convergedFrom: 1 }
     const [stored] = await this.#stored.find('collections', { _id: owned._id }, { projection })
-    if (stored && (stored['tenure'] as number) > this.#coordinator.term) return
+    if (stored && ((stored['term'] ?? stored['tenure']) as number) > this.#coordinator.term) return
     await this.#others.segments.remove([uuid])
     await this.#others.tombstones.remove([{ uuid, convergedFrom: convergedFromOf(stored) }])
     await this.#stored.delete('collections', [{ q: owned, limit: 1 }])
   }
 }
+
+/**
+ * Matches the entry of a collection that no later coordinator term than this one has written. Up to schema version 2 the
+ * term is in the field `tenure`. A write of this release removes that field, and an earlier release matches only entries
+ * that have it, so the first write of this release also fences a delayed write of an earlier release, whatever its term.
+ */
+function ofTermUntil(term: number): Document {
+  return { term: notOfLater(term), tenure: notOfLater(term) }
+}
+
+/** Part of each update that stores `term`. */
+const formerTerm = { $unset: { tenure: '' } }
 
 /** Null if an earlier release stored the document without this field, or if the collection was never converged. */
 function convergedFromOf(stored: Document | undefined): ClusterTime | null {

@@ -10,6 +10,7 @@ import { hostProcess } from './host-process.ts'
 import { givenUp, LeaseWatch, leaseMS } from './lease-watch.ts'
 import { hasHolderEnded, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
+import { isEvicted, leaseFields } from './stored-names.ts'
 import { UnfencedMetadata } from './unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions, sessionsFor, WriteSessions } from './write-sessions.ts'
 
@@ -226,12 +227,11 @@ export class Lease {
   async #giveBack(): Promise<void> {
     this.#confirmedAt = null
     this.#requestedEpoch = 0
-    // `settled` equals the epoch when the writes of all earlier terms have ended, and exceeds it when the writes of this
-    // term have ended as well. While operations of this process or of a predecessor may still be running, `settled` does
-    // not exceed the epoch, and the successor has to wait for them.
-    const drained = { $cond: [{ $gte: ['$settled', '$epoch'] }, this.#epoch + 1, '$settled'] }
+    // Unless it exceeds the epoch, the successor waits for operations of this process and of its predecessors.
+    const stored = `$${leaseFields.drained}`
+    const drained = { $cond: [{ $gte: [stored, '$epoch'] }, this.#epoch + 1, stored] }
     const areDrained = !this.#context.signal.aborted && !this.sessions.areOpen
-    const released = { expiresAt: givenUp, ...(areDrained ? { settled: drained } : {}) }
+    const released = { expiresAt: givenUp, ...(areDrained ? { [leaseFields.drained]: drained } : {}) }
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: released }]).catch(() => {})
   }
 
@@ -262,7 +262,7 @@ export class Lease {
       takesWork: false,
       atWork: false,
       stoppedFor: 0,
-      buried: false,
+      [leaseFields.evicted]: false,
       sessions: { $literal: sessions },
       schemaVersion: 1,
     }
@@ -285,7 +285,7 @@ export class Lease {
       if (!(await this.#update({ _id: this.#name, epoch: stored['epoch'], ...free }, [{ $set: successor }])))
         return false
       this.#epoch = epoch
-    } else if (stored['epoch'] === this.#requestedEpoch && !stored['buried']) {
+    } else if (stored['epoch'] === this.#requestedEpoch && !isEvicted(stored)) {
       // An earlier attempt of this object took the lease, and its reply was lost.
       this.#epoch = this.#requestedEpoch
     } else {
@@ -307,7 +307,7 @@ export class Lease {
     // If the lease was given back in the meantime, other instances may take it. They wait for the same writes.
     if (stopped.aborted) return false
     const renewedAt = hostClocks.now()
-    const drained = { expiresAt: leaseEnd, settled: this.#epoch, predecessors: [] }
+    const drained = { expiresAt: leaseEnd, [leaseFields.drained]: this.#epoch, predecessors: [] }
     if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: drained }]))) return false
     this.#requestedEpoch = 0
     this.#holder = this.#owner.id
@@ -365,7 +365,7 @@ export class Lease {
     this.#holder = null
     this.#term.abort()
     const own = found?.['incarnation'] === this.#owner.incarnation
-    const reason = own && found['buried'] ? 'evicted' : 'taken'
+    const reason = own && isEvicted(found) ? 'evicted' : 'taken'
     this.#context.journal?.('lease lost', { lease: this.#name, epoch, reason })
     this.#onLost?.(reason)
   }

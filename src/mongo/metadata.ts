@@ -9,6 +9,7 @@ import type { RetryContext } from './retry.ts'
 import { SegmentStore } from './segment-store.ts'
 import { ShardingStore } from './sharding-store.ts'
 import { StoredDocuments } from './stored-documents.ts'
+import { syncStateCollection } from './stored-names.ts'
 import { TombstoneStore } from './tombstone-store.ts'
 
 export interface SyncRecord {
@@ -36,9 +37,19 @@ export type PositionKey = number | 'reverse' | 'former'
 /**
  * Version 2 says which collections may have held documents on the destination before tandem took them over
  * (`converging`). An earlier release would copy such a collection and ignore the documents that exist. The new version
- * makes that release refuse the catalog. A collection of version 1 was created empty.
+ * makes that release refuse the catalog. A collection of version 1 was created empty. Version 3 has the coordinator's term
+ * in another field, by which an earlier release would not fence a delayed write.
  */
-const collectionsVersion = { writes: 2, reads: [1, 2] } as const
+const collectionsVersion = { writes: 3, reads: [1, 2, 3] } as const
+
+/** Version 2 has the position of a segment in the plan in another field, by which an earlier release would not sort. */
+const segmentsVersion = { writes: 2, reads: [1, 2] } as const
+
+/**
+ * Version 2 has other names for three parts of an instance's context. An earlier release would take a context of version
+ * 2 for one of an instance that has verified nothing and takes part in no commit, so it must refuse that version.
+ */
+const instancesVersion = { writes: 2, reads: [1, 2] } as const
 
 /**
  * The version of the record of a sync. It is higher than 1 only if the configuration has a value that earlier releases do
@@ -63,6 +74,7 @@ export class Metadata {
   readonly sharding: ShardingStore
   readonly audit: AuditStore
   readonly #stored: StoredDocuments
+  readonly #instances: StoredDocuments
   /** Reads and writes the record of a sync, in the version that it needs. */
   readonly #records: (version: number) => StoredDocuments
 
@@ -72,8 +84,9 @@ export class Metadata {
    */
   constructor(destination: Cluster, context: RetryContext, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = new StoredDocuments(destination, context)
+    this.#instances = new StoredDocuments(destination, context, instancesVersion)
     this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2, 3] })
-    this.segments = new SegmentStore(this.#stored, coordinator)
+    this.segments = new SegmentStore(new StoredDocuments(destination, context, segmentsVersion), coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = new StoredDocuments(destination, context, collectionsVersion)
     this.collections = new CollectionStore(collections, this, coordinator)
@@ -129,9 +142,12 @@ export class Metadata {
     })
   }
 
-  /** The persisted state machine of each instance, by mongosyncID. */
-  async loadInstances(): Promise<Map<string, unknown>> {
-    const found = await this.#stored.find('instances', {})
+  /**
+   * The stored context of each instance, by mongosyncID. It may have the form of an earlier release, which `completed`
+   * of the instance machine reads.
+   */
+  async loadInstances(): Promise<Map<string, object>> {
+    const found = await this.#instances.find('instances', {})
     return new Map(found.map((document) => [document['_id'] as string, JSON.parse(document['snapshot'] as string)]))
   }
 
@@ -141,7 +157,7 @@ export class Metadata {
    */
   async saveInstance(id: string, snapshot: unknown, until?: AbortSignal): Promise<void> {
     const fields = { snapshot: JSON.stringify(snapshot), savedAt: new Date() }
-    await this.#stored.until(until, (stored) => stored.replace('instances', id, fields))
+    await this.#instances.until(until, (stored) => stored.replace('instances', id, fields))
   }
 
   /**
@@ -150,7 +166,7 @@ export class Metadata {
    */
   async clear(): Promise<void> {
     const verifier = ['verification', 'verifiedRanges', 'rechecks', 'mismatches']
-    const shared = ['ownership', 'ownershipHistory', 'stages', 'barriers', 'members']
+    const shared = ['ownership', 'ownershipHistory', syncStateCollection, 'barriers', 'members']
     const own = [
       'sync',
       'instances',

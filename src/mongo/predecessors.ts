@@ -2,6 +2,7 @@ import type { Document } from 'mongodb'
 import { StoppedError } from '../domain/errors.ts'
 import type { Cluster } from './cluster.ts'
 import { hostProcess, type ProcessIdentity } from './host-process.ts'
+import { drainedEpoch } from './stored-names.ts'
 
 /**
  * The incarnations of processes that held this lease and whose writes are not known to have ended. There are several
@@ -12,8 +13,7 @@ export function predecessorsOf(lease: Document): string[] {
   if (several) return several
   // Stored by an earlier version, which kept the field after the writes had ended.
   const one = lease['predecessor'] as string | undefined
-  const drained = (lease['settled'] as number | undefined) ?? 0
-  return one && drained < (lease['epoch'] as number) ? [one] : []
+  return one && drainedEpoch(lease) < (lease['epoch'] as number) ? [one] : []
 }
 
 /**

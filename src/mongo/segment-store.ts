@@ -10,6 +10,12 @@ const uuidsMax = 500
 /** Number of candidates that a claim reads beyond its limit, because other instances claim at the same time. */
 const spareCandidates = 8
 
+/**
+ * The order in which segments are claimed. Those of schema version 1 have no such field: they are claimed first, in any
+ * order. Their index does not contain the field either, so the server sorts the candidates in memory.
+ */
+const inOrder = { priority: 1 } as const
+
 /** The segments of the copy, each claimed by one instance: collection `segments` of the metadata database. */
 export class SegmentStore {
   readonly #stored: StoredDocuments
@@ -86,7 +92,7 @@ export class SegmentStore {
     const owners = await this.#ownersOfUnfinished()
     const claimable = { done: false, claimable: true, owner: { $in: [null, ...owners.filter(isExpired)] } }
     const candidates = await this.#stored.find('segments', claimable, {
-      sort: { rank: 1 },
+      sort: inOrder,
       limit: limit + spareCandidates,
       projection: { _id: 1, schemaVersion: 1 },
     })
@@ -105,7 +111,7 @@ export class SegmentStore {
         multi: true,
       },
     ])
-    const claimed = await this.#stored.find('segments', { owner, claim, done: false }, { sort: { rank: 1 } })
+    const claimed = await this.#stored.find('segments', { owner, claim, done: false }, { sort: inOrder })
     return claimed.map(toSegment)
   }
 
@@ -185,7 +191,7 @@ export class SegmentStore {
 
   async createIndexes(): Promise<void> {
     await this.#stored.createIndex('segments', { collection: 1 }, 'collection')
-    await this.#stored.createIndex('segments', { done: 1, owner: 1, rank: 1 }, 'done_owner_rank')
+    await this.#stored.createIndex('segments', { done: 1, owner: 1, ...inOrder }, 'done_owner_priority')
   }
 
   async #ownersOfUnfinished(): Promise<OwnerToken[]> {
@@ -206,7 +212,7 @@ function boundsOf(segment: Segment): Document {
   return {
     collection: toUuid(segment.collection),
     ordinal: segment.ordinal,
-    rank: segment.priority,
+    priority: segment.priority,
     from: segment.from ? new Binary(segment.from) : null,
     to: segment.to ? new Binary(segment.to) : null,
   }
@@ -226,7 +232,8 @@ function toSegment(document: Document): Segment {
   return {
     collection: fromUuid(document['collection'] as Binary),
     ordinal: document['ordinal'] as number,
-    priority: document['rank'] as number,
+    // Schema version 1 has the field `rank` instead.
+    priority: (document['priority'] ?? document['rank']) as number,
     from: optionalBytes(document['from']),
     to: optionalBytes(document['to']),
     last: optionalBytes(document['last']),

@@ -87,7 +87,7 @@ export class StoredDocuments {
         throw new FatalError(
           'MetadataVersion',
           `a document of ${metadataDatabase}.${collection} on ${this.#cluster.name} has the schema version ${String(document['schemaVersion'] ?? 'none')}; ` +
-            `this version of tandem reads only ${this.#version.reads.join(' and ')}. Use the version of tandem that began this sync. Nothing was changed.`,
+            `this version of tandem reads only ${this.#version.reads.join(' and ')}. Use the version of tandem that stored it, or a later one, for all instances. Nothing was changed.`,
         )
       }
     }

@@ -1,4 +1,4 @@
-import { type InstanceContext, reversedContext, storable } from '../../machines/instance-context.ts'
+import { completed, type InstanceContext, reversedContext, storable } from '../../machines/instance-context.ts'
 import { reversedSync } from '../coordination/stored-sync.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
 import { swapConfiguration, swapEntry } from '../domain/direction.ts'
@@ -43,8 +43,9 @@ export async function moveMetadata(parts: MoveParts): Promise<void> {
   const arrived = await to.loadSync()
   if (arrived && arrived.generation >= swapped.generation) {
     // Either an earlier attempt of this instance wrote the record and the reply was lost, or another instance wrote it.
-    const stored = (await to.loadInstances()).get(id) as InstanceContext | undefined
-    if (arrived.generation === swapped.generation && stored?.reversing === 'adapting') return
+    const stored = (await to.loadInstances()).get(id)
+    const isPreparing = stored !== undefined && completed(stored).reversing === 'preparingDestination'
+    if (arrived.generation === swapped.generation && isPreparing) return
     throw movedByAnother()
   }
   const current = await from.loadSync()

@@ -84,7 +84,7 @@ export class CommitSteps {
       const run = this.#takeCommitTimestamp(AbortSignal.any([signal, runs.signal]))
       // An abort waits for this run to end before it unblocks the source for the last time.
       runs.awaitBeforeNext(run)
-      return { type: 'commit.timestampTaken', commitPoint: await run }
+      return { type: 'commit.timestampTaken', commitTimestamp: await run }
     })
   }
 
@@ -159,12 +159,12 @@ export class CommitSteps {
   async #verify({ takenOver }: StepStart): Promise<CoordinatorReport> {
     const { record, figures, verification, runs } = this.#session
     const { configuration } = record
-    const commitPoint = this.#commitPoint
+    const commitTimestamp = this.#commitTimestamp
     this.timing.next('verify')
     const { commit } = await this.#loadForAttempt()
     // `decide` may have restored the expiry, and a new coordinator goes back from `decide` to this step.
     if (takenOver) await deferExpiry(commit)
-    figures.applied(commitPoint)
+    figures.applied(commitTimestamp)
     this.#session.atStep('verify')
     // The position is taken before the verifier reads the last changes, so that a reversal includes all later changes
     // on the destination.
@@ -178,7 +178,7 @@ export class CommitSteps {
       figures.applied(until)
       return expired
     }
-    let since = commitPoint
+    let since = commitTimestamp
     while ((await applyLate(since)) >= manyExpired) since = this.#quietUntil
     // A commit begins only when everything is copied. If this instance has just started again, its copy may have been
     // stopped before it reported that, and the verifier must not wait for the report.
@@ -210,7 +210,7 @@ export class CommitSteps {
       if (blocksSource(record.configuration)) await this.#blockSource({ ...context, signal: runs.signal })
       // The verifier has compared what is on the destination, so only a commit without it needs this.
       if (!record.configuration.verification.enabled) await refuseDropped(commit)
-      const { until } = await applyLateDeletes(commit, laterOf(this.#commitPoint, this.#quietUntil))
+      const { until } = await applyLateDeletes(commit, laterOf(this.#commitTimestamp, this.#quietUntil))
       this.#quietUntil = until
       if (rehearsed) await this.#endRehearsal(abortsBefore, this.#verified())
       this.#session.atStep('decide')
@@ -230,8 +230,8 @@ export class CommitSteps {
     return this.#session.record.configuration.verification.enabled ? 'equal' : 'not verified'
   }
 
-  get #commitPoint(): ClusterTime {
-    return BigInt(this.#session.peers.sync.context.commitPoint ?? 0)
+  get #commitTimestamp(): ClusterTime {
+    return BigInt(this.#session.peers.sync.context.commitTimestamp ?? 0)
   }
 
   /** Runs a step that precedes the decision, after all earlier work has ended. */

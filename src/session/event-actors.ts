@@ -52,7 +52,7 @@ export function withEventActors(current: () => SyncSession): typeof eventApplica
       }),
     },
     actions: {
-      limitToCommitPoint: ({ context }) => events().drainTo(BigInt(context.commitPoint ?? 0)),
+      limitToCommitTimestamp: ({ context }) => events().drainTo(BigInt(context.commitTimestamp ?? 0)),
     },
   })
 }

@@ -67,14 +67,15 @@ export class StoredContext {
 
   async load(): Promise<InstanceContext | null> {
     const stored = await this.#parts.current.session?.metadata.loadInstances()
-    return (stored?.get(this.#parts.id) as InstanceContext | undefined) ?? null
+    const own = stored?.get(this.#parts.id)
+    return own ? completed(own) : null
   }
 
   /** Sets the context that a predecessor stored and from which this instance continues. */
   restored(context: InstanceContext | null): void {
-    // The missing fields are added here as the machine adds them, so that a context of an earlier release compares
-    // equal. A committed instance holds no lease under which it could store the added fields.
-    this.#latest = context && storable(completed(context))
+    // `load` has given a context of an earlier release the form of this one, so it compares equal. A committed instance
+    // holds no lease under which it could store that form.
+    this.#latest = context && storable(context)
   }
 
   /** Stores this context after all earlier ones. */

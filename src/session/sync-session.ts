@@ -1,7 +1,7 @@
 import type { SyncStep } from '../../machines/sync.ts'
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import { areWritesBlocked, blocksDestination, unblockSource } from '../commit/write-blocking.ts'
-import { Barriers } from '../coordination/barriers.ts'
+import { Barriers, barriersVersion } from '../coordination/barriers.ts'
 import { Coordination } from '../coordination/coordination.ts'
 import { StoreFailureDetector } from '../coordination/failure-detector.ts'
 import type { Liveness } from '../coordination/liveness.ts'
@@ -129,7 +129,7 @@ export class SyncSession {
     const { coordination } = this
     const metadata = new Metadata(destination, term.context, coordination)
     const store = new SyncStore(destination, term.context, record.generation)
-    const barriers = new Barriers(new StoredDocuments(destination, term.context), coordination)
+    const barriers = new Barriers(new StoredDocuments(destination, term.context, barriersVersion), coordination)
     this.#selection = new Selection(source, record.configuration, record.configuration.timeseries)
     this.peers = new Peers({ coordination, store, liveness, id: owner.id })
     const { peers } = this

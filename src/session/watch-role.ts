@@ -33,7 +33,7 @@ export async function watchRole(
           // Users write on the destination from the decision on, so both clusters no longer have to be equal.
           return !sync.hasTag('decided') && !stopped.aborted
         }
-      } else if (coordination.coordinatorID !== null) report((await peers.load()).context.hashed)
+      } else if (coordination.coordinatorID !== null) report((await peers.load()).context.initiallyVerified)
     }
     await working.until(changed)
   }

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { Barriers, type Touched } from '../../src/coordination/barriers.ts'
+import { Barriers, barriersVersion, type Touched } from '../../src/coordination/barriers.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
 import { testContext } from '../mongo/clusters.ts'
@@ -10,7 +10,7 @@ beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
 })
 
-const barriers = (term = 0) => new Barriers(new StoredDocuments(one.cluster, testContext()), { term })
+const barriers = (term = 0) => new Barriers(new StoredDocuments(one.cluster, testContext(), barriersVersion), { term })
 const uuid = (digit: number): string => Buffer.alloc(16, digit).toString('latin1')
 const touched: Touched = new Map([
   ['app', new Set([uuid(1), uuid(255)])],
@@ -28,11 +28,16 @@ describe('a barrier', () => {
     expect(await barriers().whenDone(time, touched)).toBeNull()
     await barriers().done({ time, touched, reached: new Set([0]) }, observed)
     expect(await barriers().whenDone(time, touched)).toEqual(observed)
-    // An earlier release did not store what the coordinator's reads of the catalog had observed (`seen`).
-    await one.client
-      .db('tandem_internal')
-      .collection('barriers')
-      .updateMany({}, { $unset: { seen: 1 } })
+    const stored = one.client.db('tandem_internal').collection('barriers')
+    expect(await stored.findOne()).toMatchObject({ schemaVersion: 2 })
+    // Version 1 has another name for what the coordinator's reads of the catalog had observed.
+    await stored.updateMany({}, { $rename: { observed: 'seen' }, $set: { schemaVersion: 1 } })
+    expect(await barriers().whenDone(time, touched)).toEqual(observed)
+    await barriers().done({ time, touched, reached: new Set([0]) }, observed.slice(0, 1))
+    expect(await barriers().whenDone(time, touched)).toEqual(observed.slice(0, 1))
+    expect(await stored.findOne()).not.toHaveProperty('seen')
+    // Earlier releases did not store it.
+    await stored.updateMany({}, { $unset: { observed: 1 }, $set: { schemaVersion: 1 } })
     expect(await barriers().whenDone(time, touched)).toEqual([])
   })
 

@@ -88,7 +88,7 @@ describe('a commit', () => {
   it('prevents changes from being applied while it is prepared and verified, and for good once it is decided', async () => {
     const [leader, follower] = await committing()
     await leader.peers.report({ type: 'commit.gathered' })
-    await leader.peers.report({ type: 'commit.timestampTaken', commitPoint: '7' })
+    await leader.peers.report({ type: 'commit.timestampTaken', commitTimestamp: '7' })
     await follower.peers.untilApplicable(never)
     await leader.peers.report({ type: 'commit.applied' })
     const applicable = follower.peers.untilApplicable(never)
@@ -106,10 +106,10 @@ describe('a commit', () => {
     await follower.peers.load()
     await follower.peers.elected()
     // The former coordinator does not know of the new term yet.
-    await leader.peers.report({ type: 'commit.timestampTaken', commitPoint: '6' })
-    expect(await state()).toBe('committing.takingPoint')
-    await follower.peers.report({ type: 'commit.timestampTaken', commitPoint: '7' })
-    expect((await syncStore(one).load()).context).toMatchObject({ term: follower.term(), commitPoint: '7' })
+    await leader.peers.report({ type: 'commit.timestampTaken', commitTimestamp: '6' })
+    expect(await state()).toBe('committing.takingTimestamp')
+    await follower.peers.report({ type: 'commit.timestampTaken', commitTimestamp: '7' })
+    expect((await syncStore(one).load()).context).toMatchObject({ term: follower.term(), commitTimestamp: '7' })
   })
 })
 
@@ -121,7 +121,7 @@ describe('an abort', () => {
     await leader.peers.report({ type: 'commit.undone', aborts: 1 })
     await leader.peers.request(plainCommit)
     await leader.peers.report({ type: 'commit.gathered' })
-    await leader.peers.report({ type: 'commit.timestampTaken', commitPoint: '7' })
+    await leader.peers.report({ type: 'commit.timestampTaken', commitTimestamp: '7' })
     for (const type of ['commit.applied', 'commit.prepared', 'commit.verified'] as const)
       await leader.peers.report({ type })
     await leader.peers.report({ type: 'commit.decided', quietUntil: '8' })

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { freshSync } from '../../machines/sync-context.ts'
 import { pathOf } from '../../machines/sync-view.ts'
 import { reversedSync } from '../../src/coordination/stored-sync.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
@@ -8,7 +9,7 @@ import { syncStore } from './peer-members.ts'
 /** The stored snapshot of the sync machine, to which several processes send events at the same time. */
 
 const one = oneSet()
-const stages = () => one.client.db('tandem_internal').collection<{ _id: string }>('stages')
+const stages = () => one.client.db('tandem_internal').collection<{ _id: string; context?: object }>('stages')
 beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
 })
@@ -27,7 +28,7 @@ async function deciding() {
   const store = await replicating()
   await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
   await store.send({ type: 'commit.gathered', ...worked })
-  await store.send({ type: 'commit.timestampTaken', commitPoint: '7', ...worked })
+  await store.send({ type: 'commit.timestampTaken', commitTimestamp: '7', ...worked })
   for (const type of ['commit.applied', 'commit.prepared', 'commit.verified'] as const)
     await store.send({ type, ...worked })
   return store
@@ -40,7 +41,7 @@ describe('the stored sync', () => {
     const store = await deciding()
     const again = await syncStore(one).load()
     expect([pathOf(again), again.context]).toEqual(['committing.deciding', store.latest.context])
-    expect(await stages().findOne()).toMatchObject({ schemaVersion: 4, revision: 8, value: { committing: 'deciding' } })
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, revision: 8, value: { committing: 'deciding' } })
   })
 
   it('reads version 2, which knows no convergences, as a sync that had none, and replaces it with the first event', async () => {
@@ -51,7 +52,7 @@ describe('the stored sync', () => {
     expect((await store.load()).context).toMatchObject({ convergences: 0, startTime: null })
     const after = await store.send({ type: 'convergence.requested', scope: 'all', convergencesBefore: 0 })
     expect(pathOf(after)).toBe('replanning')
-    expect(await stages().findOne()).toMatchObject({ schemaVersion: 4, revision: 5, value: 'replanning' })
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, revision: 5, value: 'replanning' })
   })
 
   it('reads version 3, which knows no filters but those of the start', async () => {
@@ -92,6 +93,36 @@ describe('the stored sync', () => {
     for (const outcome of outcomes) expect(['undoing', 'decided.opening']).toContain(outcome)
   })
 
+  const former = { hashed: true, commitPoint: '7' }
+  const contextOf4 = async () => {
+    const { initiallyVerified: _verified, commitTimestamp: _timestamp, ...same } = (await syncStore(one).load()).context
+    return { ...same, term: 1, attempt: 1, ...former, request }
+  }
+  it.each([
+    ['committing.takingTimestamp', { committing: 'takingPoint' }],
+    ['committing.applying', { committing: 'applying' }],
+    ['reversing.preparingDestination', { reversing: 'adapting' }],
+  ])('reads %s of version 4, which has other names, and replaces it with the first event', async (state, value) => {
+    const context = await contextOf4()
+    await stages().insertOne({ _id: 'sync', schemaVersion: 4, revision: 4, catalogue: 3, value, context } as never)
+    const store = syncStore(one)
+    const read = await store.load()
+    expect(pathOf(read)).toBe(state)
+    expect(read.context).toMatchObject({ initiallyVerified: true, commitTimestamp: '7', term: 1, attempt: 1 })
+    expect(Object.keys(read.context).sort()).toEqual(Object.keys(freshSync).sort())
+    // This write changes the version of the document, but not its snapshot.
+    await store.catalogChanged()
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, value, context: former })
+    expect(pathOf(await syncStore(one).load())).toBe(state)
+    expect(await store.catalogChanges()).toBe(4)
+    // An event leaves nothing of the earlier form.
+    await store.send({ type: 'coordinator.elected', term: 2 })
+    const stored = await stages().findOne()
+    expect(stored).toMatchObject({ schemaVersion: 5, revision: 5, context: { ...read.context, term: 2 } })
+    expect(Object.keys(stored?.context ?? {}).sort()).toEqual(Object.keys(freshSync).sort())
+    expect(pathOf(await syncStore(one).load())).toBe(state)
+  })
+
   it('is created once when several processes send the first event', async () => {
     const elected = { type: 'coordinator.elected', term: 1 } as const
     const all = await Promise.all([1, 2, 3, 4].map(() => syncStore(one).send(elected)))
@@ -124,9 +155,9 @@ describe('the stored sync', () => {
     await syncStore(one).send({ type: 'coordinator.elected', term: 1 })
     const stored = await stages().findOne()
     expect(stored).toMatchObject({
-      schemaVersion: 4,
+      schemaVersion: 5,
       revision: 1,
-      value: { reversing: 'adapting' },
+      value: { reversing: 'preparingDestination' },
       context: { term: 1 },
     })
     const late = await store.begin(reversedSync())
@@ -150,7 +181,7 @@ describe('the stored sync', () => {
     await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
     await store.send({ type: 'commit.gathered', ...worked })
     expect(read).not.toHaveBeenCalled()
-    expect(pathOf(await syncStore(one).load())).toBe('committing.takingPoint')
+    expect(pathOf(await syncStore(one).load())).toBe('committing.takingTimestamp')
   })
 
   it('gives an event no effect that only an outdated known state accepts', async () => {
@@ -167,7 +198,7 @@ describe('the stored sync', () => {
     const store = await replicating()
     await syncStore(one).send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
     expect(pathOf(store.latest)).toBe('replicating')
-    expect(pathOf(await store.send({ type: 'commit.gathered', ...worked }))).toBe('committing.takingPoint')
+    expect(pathOf(await store.send({ type: 'commit.gathered', ...worked }))).toBe('committing.takingTimestamp')
   })
 
   it('shows the state that was stored last, also when the reply to an earlier read arrives later', async () => {

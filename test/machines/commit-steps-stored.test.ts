@@ -13,8 +13,8 @@ import { settle } from './stub-workers.ts'
 /** The first actions of the real actors in the steps of a commit and a reversal. The work that follows is replaced. */
 
 const converting: Partial<InstanceContext> = {
-  ...{ initialised: true, copyCompleted: true, hashed: true },
-  ...{ commitRequested: true, commitPoint: '7', reached: true, decided: true, canWrite: true },
+  ...{ initialised: true, copyCompleted: true, initiallyVerified: true },
+  ...{ commitRequested: true, commitTimestamp: '7', reached: true, decided: true, canWrite: true },
 }
 const reversing: Partial<InstanceContext> = { ...converting, commitRequested: false, reversing: 'moving' }
 const never = (): Promise<never> => new Promise(() => {})

@@ -29,13 +29,13 @@ function events(snapshot: Snapshot): Tried[] {
     barriers: [undefined],
     claim: [0, 2],
     // Without a commit timestamp there is no time that partitions could pass.
-    pass: snapshot.context.commitPoint === null ? [false] : [false, true],
+    pass: snapshot.context.commitTimestamp === null ? [false] : [false, true],
     change: [undefined],
     close: [null, failure],
   }
   return [
     { type: 'worker.drain' },
-    { type: 'worker.drainTo', commitPoint: '7' },
+    { type: 'worker.drainTo', commitTimestamp: '7' },
     ...(pathOf(snapshot) === 'opening' ? [{ type: 'replication.opened' }, { type: 'replication.failed', error }] : []),
     ...(underWay(snapshot).includes('apply')
       ? [{ type: 'partitions.answered' }, { type: 'partitions.left' }, { type: 'partitions.failed', error }]
@@ -90,12 +90,14 @@ describe('every step of event application', () => {
   it('ends by itself only when all partitions have passed the commit timestamp', () => {
     everyStepShould(({ from, event, to }) => {
       if (!from.matches('applying') || !to.matches('draining') || event.type === 'worker.drain') return true
-      return from.context.commitPoint !== null && event.type === 'xstate.done.actor.pass' && event['output'] === true
+      return (
+        from.context.commitTimestamp !== null && event.type === 'xstate.done.actor.pass' && event['output'] === true
+      )
     })
   })
 
   it('keeps the commit timestamp and the error', () => {
-    everyStepShould(({ from, to }) => from.context.commitPoint === null || to.context.commitPoint !== null)
+    everyStepShould(({ from, to }) => from.context.commitTimestamp === null || to.context.commitTimestamp !== null)
     everyStepShould(({ from, to }) => from.context.error === null || to.context.error === from.context.error)
   })
 })

@@ -176,7 +176,7 @@ describe('an instance with workers that act by themselves', () => {
 
   it('sends the commit timestamp to event application', async () => {
     const stubs = await walk(untilCommitTimestamp)
-    expect(stubs.orders).toEqual([{ to: 'eventApplication', order: { type: 'worker.drainTo', commitPoint: '7' } }])
+    expect(stubs.orders).toEqual([{ to: 'eventApplication', order: { type: 'worker.drainTo', commitTimestamp: '7' } }])
     await stubs.proceed('eventApplication')
     expect(stateOf(snapshotOf(stubs))).toBe('syncing.finishing.awaiting')
     expect([...stubs.running.keys()]).toEqual(['syncFollower', 'verification', 'commitDeadline'])

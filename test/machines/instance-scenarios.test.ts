@@ -65,7 +65,14 @@ describe('a sync', () => {
       ...earlier
     } = {
       ...stored(begin()),
-      ...{ configuration, initialised: true, copyCompleted: true, hashed: true, commitPoint: '7', reached: true },
+      ...{
+        configuration,
+        initialised: true,
+        copyCompleted: true,
+        initiallyVerified: true,
+        commitTimestamp: '7',
+        reached: true,
+      },
     }
     const committing = { ...earlier, commitRequested: true } as InstanceContext
     expect(stateOf(begin(committing))).toBe('syncing.replicating.committing')

@@ -33,7 +33,7 @@ const restingStates = [
   'committed.holding',
   'committed.left',
   'reversing.moving',
-  'reversing.adapting',
+  'reversing.preparingDestination',
   'failed.resting',
   'failed.watching',
   'failed.holding',
@@ -52,7 +52,7 @@ const runs: Record<string, string[]> = {
   'syncing.finishing.awaiting': ['commitDeadline', 'syncFollower', 'verification'],
   'syncing.finishing.handedOver': ['syncFollower', 'verification'],
   'reversing.moving': ['metadataMove'],
-  'reversing.adapting': ['syncFollower'],
+  'reversing.preparingDestination': ['syncFollower'],
   'paused.resting': ['undo'],
   'failed.resting': ['undo'],
   'failed.watching': ['commitDeadline', 'syncFollower', 'undo'],
@@ -141,7 +141,7 @@ describe('at every step', () => {
       expect(to.context).toMatchObject({
         commitRequested: false,
         commitAborted: true,
-        commitPoint: null,
+        commitTimestamp: null,
         reached: false,
       })
       // A crash right after it changes nothing.
@@ -162,16 +162,16 @@ describe('at every step', () => {
   it('a reversal is under way exactly in reversing, and in failed after the reversal has failed', () => {
     everyStateShould((to) => (to.context.reversing !== null) === to.matches('reversing') || to.matches('failed'))
     everyStateShould((to) => to.context.reversing !== 'moving' || to.context.canWrite)
-    everyStateShould((to) => to.context.reversing !== 'adapting' || !to.context.canWrite)
+    everyStateShould((to) => to.context.reversing !== 'preparingDestination' || !to.context.canWrite)
   })
 
   it('the end of the first verification pass is stored when it is reported, and reset when verification restarts', () => {
     const inSync = steps.filter(({ from }) => from?.matches('syncing'))
-    const hashed = inSync.filter(({ event }) => event?.type === 'verification.initiallyVerified')
-    expect(new Set(hashed.map(({ from }) => stateOf(from as InstanceSnapshot))).size).toBeGreaterThan(5)
-    for (const { to } of hashed) expect(to.context.hashed).toBe(true)
+    const initiallyVerified = inSync.filter(({ event }) => event?.type === 'verification.initiallyVerified')
+    expect(new Set(initiallyVerified.map(({ from }) => stateOf(from as InstanceSnapshot))).size).toBeGreaterThan(5)
+    for (const { to } of initiallyVerified) expect(to.context.initiallyVerified).toBe(true)
     for (const { event, to } of inSync) {
-      if (event?.type === 'verification.restarted') expect(to.context.hashed).toBe(false)
+      if (event?.type === 'verification.restarted') expect(to.context.initiallyVerified).toBe(false)
     }
   })
 
@@ -239,7 +239,12 @@ describe('at every step', () => {
     expect(new Set(begun.map(({ from }) => stateOf(from))).size).toBeGreaterThan(5)
     for (const { event, to } of begun) {
       expect(event?.type).toBe('sync.observed')
-      expect(to.context).toMatchObject({ copyCompleted: false, hashed: false, commitRequested: false, attempt: 0 })
+      expect(to.context).toMatchObject({
+        copyCompleted: false,
+        initiallyVerified: false,
+        commitRequested: false,
+        attempt: 0,
+      })
       const isPlanned = event?.type === 'sync.observed' && event.sync.initialised
       if (!isPlanned) expect(stateOf(to)).toBe('syncing.joining')
       else expect(stateOf(to)).toMatch(/replicating\.copying|paused\.resting/)
@@ -276,7 +281,7 @@ describe('at every step', () => {
     expect(interrupted.length).toBeGreaterThan(4)
     for (const step of interrupted) {
       expect(stateOf(step.to), describeStep(step)).toBe('syncing.replicating.committing')
-      expect(step.to.context).toMatchObject({ reached: false, attempt: 0, commitPoint: null })
+      expect(step.to.context).toMatchObject({ reached: false, attempt: 0, commitTimestamp: null })
     }
   })
 
@@ -294,10 +299,10 @@ describe('at every step', () => {
     )
     expect(left.length).toBeGreaterThan(4)
     for (const { event, to } of left) {
-      const { attempt, commitPoint } = (event as { sync: SyncView }).sync
+      const { attempt, commitTimestamp } = (event as { sync: SyncView }).sync
       expect(stateOf(to)).toBe('syncing.replicating.committing')
       // The instance joins the next attempt with the next view of the sync.
-      expect(next(to, event as AnyEvent).context.attempt).toBe(commitPoint ? attempt : 0)
+      expect(next(to, event as AnyEvent).context.attempt).toBe(commitTimestamp ? attempt : 0)
     }
   })
 })
@@ -337,9 +342,10 @@ describe('after a crash', () => {
     everyStepShould(({ from, event, to }) => {
       if (event !== null) return true
       const reached = from.context.reached && from.context.decided
-      const { commitPoint, attempt } = from.context.decided ? from.context : { commitPoint: null, attempt: 0 }
+      const { commitTimestamp, attempt } = from.context.decided ? from.context : { commitTimestamp: null, attempt: 0 }
       return (
-        JSON.stringify({ ...from.context, attempt, commitPoint, reached, sync: null }) === JSON.stringify(to.context)
+        JSON.stringify({ ...from.context, attempt, commitTimestamp, reached, sync: null }) ===
+        JSON.stringify(to.context)
       )
     })
   })

@@ -37,7 +37,11 @@ describe('an abort', () => {
     const undoing = sent(at({ committing: 'applying' }), aborted, request)
     expect(pathOf(undoing)).toBe('undoing')
     const again = sent(undoing, { type: 'commit.undone', aborts: 1, ...worked })
-    expect([pathOf(again), again.context.attempt, again.context.commitPoint]).toEqual(['committing.gathering', 2, null])
+    expect([pathOf(again), again.context.attempt, again.context.commitTimestamp]).toEqual([
+      'committing.gathering',
+      2,
+      null,
+    ])
     const late: SyncEvent[] = [
       { type: 'commit.failed', failure, ...worked },
       { type: 'commit.renewed', ...worked },
@@ -58,7 +62,7 @@ describe('an abort', () => {
 describe('a convergence', () => {
   const requested: SyncEvent = { type: 'convergence.requested', scope: 'all', convergencesBefore: 0 }
   const planned: SyncEvent = { type: 'convergence.planned', startTime: '5', ...worked, convergences: 1 }
-  const replicating = at('replicating', { term: 1, hashed: true })
+  const replicating = at('replicating', { term: 1, initiallyVerified: true })
 
   it('is requested once by several requests for one reason', () => {
     const replanning = sent(replicating, requested, requested)
@@ -71,12 +75,19 @@ describe('a convergence', () => {
   })
 
   it('voids what was verified before, also what is reported later', () => {
-    const hashed: SyncEvent = { type: 'verification.initiallyVerified', term: 1, attempt: 0, convergences: 0 }
-    const replanning = sent(replicating, requested, hashed)
-    expect(replanning.context.hashed).toBe(false)
-    const converging = sent(replanning, planned, hashed)
-    expect(converging.context.hashed).toBe(false)
-    expect(sent(converging, { ...hashed, convergences: 1 } as SyncEvent).context.hashed).toBe(true)
+    const initiallyVerified: SyncEvent = {
+      type: 'verification.initiallyVerified',
+      term: 1,
+      attempt: 0,
+      convergences: 0,
+    }
+    const replanning = sent(replicating, requested, initiallyVerified)
+    expect(replanning.context.initiallyVerified).toBe(false)
+    const converging = sent(replanning, planned, initiallyVerified)
+    expect(converging.context.initiallyVerified).toBe(false)
+    expect(sent(converging, { ...initiallyVerified, convergences: 1 } as SyncEvent).context.initiallyVerified).toBe(
+      true,
+    )
   })
 
   it('is not planned by a report about an earlier one, or of an earlier term', () => {
@@ -164,8 +175,8 @@ it('a failure after the decision is shown, and the decision stays', () => {
 
 it('the view for an instance that joins late contains the commit timestamp as long as the commit can fail', () => {
   for (const state of ['applying', 'preparing', 'verifying', 'deciding'] as const) {
-    const view = viewOf(at({ committing: state }, { ...committing, commitPoint: '7' }), 1)
-    expect(view).toMatchObject({ commitPoint: '7', underWay: true })
+    const view = viewOf(at({ committing: state }, { ...committing, commitTimestamp: '7' }), 1)
+    expect(view).toMatchObject({ commitTimestamp: '7', underWay: true })
   }
   expect(viewOf(at({ reversing: 'moving' }), 1).committed).toBe(true)
 })

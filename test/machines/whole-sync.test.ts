@@ -52,11 +52,11 @@ function check(before: Whole, { does, member }: Action, after: Whole): void {
     expect(before.members.map(({ open, holds }) => open || holds).includes(true), describe()).toBe(false)
   }
   // What no oplog contains is not followed: collections are prepared to be converged first.
-  if (stateOfSync(before) === 'reversing.adapting' && state !== 'reversing.adapting') {
+  if (stateOfSync(before) === 'reversing.preparingDestination' && state !== 'reversing.preparingDestination') {
     expect(state, describe()).toBe(before.lost ? 'replanning' : 'replicating')
   }
   // A commit begins only when everything is converged.
-  if (stateOfSync(before) === 'committing.gathering' && state === 'committing.takingPoint') {
+  if (stateOfSync(before) === 'committing.gathering' && state === 'committing.takingTimestamp') {
     expect(after.copied, describe()).toBe(after.sync.context.convergences)
   }
   // A report of an earlier term changes nothing.
@@ -73,11 +73,20 @@ function check(before: Whole, { does, member }: Action, after: Whole): void {
 
 /** Replaces counters, which are unbounded, by their order, because only the order makes a difference. */
 const keyOf = ({ sync, members, leader, copied }: Whole): string => {
-  const { term, attempt, aborts, failures, request, commitPoint: _point, quietUntil: _until, ...others } = sync.context
+  const {
+    term,
+    attempt,
+    aborts,
+    failures,
+    request,
+    commitTimestamp: _point,
+    quietUntil: _until,
+    ...others
+  } = sync.context
   const { convergences, startTime: _time, scope: _scope, ...unfiltered } = others
   const { filters: _filters, filterChange: _change, ...context } = unfiltered
   const known = members.map(({ snapshot, open, holds, ...member }) => {
-    const { attempt: own, abortsBefore, sync: view, commitPoint: _own, limits: _limits, ...rest } = snapshot.context
+    const { attempt: own, abortsBefore, sync: view, commitTimestamp: _own, limits: _limits, ...rest } = snapshot.context
     const { copyDrained: _copy, eventsDrained: _events, configuration: _configuration, ...flags } = rest
     const { convergences: converged, ...shown } = flags
     const observed = view && [
@@ -145,7 +154,7 @@ describe('one instance and its sync', () => {
     expect([...states].sort()).toEqual(
       [
         ...['initialising', 'replicating', 'replanning', 'undoing', 'restoring', 'failed', 'committed'],
-        ...['gathering', 'takingPoint', 'applying', 'preparing', 'verifying', 'deciding'].map(
+        ...['gathering', 'takingTimestamp', 'applying', 'preparing', 'verifying', 'deciding'].map(
           (one) => `committing.${one}`,
         ),
         ...['decided.opening', 'decided.converting'],
@@ -187,7 +196,11 @@ describe('one instance and a reversed sync', () => {
     // From `replicating` on, the sync is that of any other direction.
     const { reachable } = explore(reversedWhole(1, lost), ({ sync }) => sync.matches('replicating'))
     const states = new Set([...reachable.values()].map(stateOfSync))
-    expect([...states].sort()).toEqual([...(lost ? ['replanning'] : []), 'replicating', 'reversing.adapting'])
+    expect([...states].sort()).toEqual([
+      ...(lost ? ['replanning'] : []),
+      'replicating',
+      'reversing.preparingDestination',
+    ])
     expectCompletes([...reachable.values()])
   })
 })
@@ -198,7 +211,10 @@ describe('several instances and their sync', () => {
       fc.record({
         member: fc.nat({ max: count - 1 }),
         does: fc.oneof(
-          { weight: 5, arbitrary: fc.constantFrom('follow', 'step', 'open', 'claim', 'reached', 'hashed', 'copied') },
+          {
+            weight: 5,
+            arbitrary: fc.constantFrom('follow', 'step', 'open', 'claim', 'reached', 'initiallyVerified', 'copied'),
+          },
           { weight: 2, arbitrary: fc.constantFrom('commit', 'elect', 'resume') },
           { weight: 1, arbitrary: fc.constantFrom(...memberActions) },
         ) as fc.Arbitrary<Action['does']>,

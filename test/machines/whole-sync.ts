@@ -61,7 +61,7 @@ export const memberActions = [
   'converge',
   'stop',
   'copied',
-  'hashed',
+  'initiallyVerified',
   'drained',
   'reached',
   'failWorker',
@@ -93,7 +93,7 @@ export function wholeOf(count: number): Whole {
 
 /** A sync whose stored state has been moved to the new destination of a reversal. */
 export function reversedWhole(count: number, lost: boolean): Whole {
-  const sync = syncMachine.resolveState({ value: { reversing: 'adapting' }, context: freshSync })
+  const sync = syncMachine.resolveState({ value: { reversing: 'preparingDestination' }, context: freshSync })
   const context = { ...storable(reversedContext({ ...freshContext, configuration })), sync: null }
   const members = Array.from({ length: count }, () => ({ ...resting, snapshot: begin(context) }))
   return { sync, revision: 0, members, leader: null, terms: 0, copied: lost ? -1 : 0, lost }
@@ -185,7 +185,7 @@ function doStep(whole: Whole, one: number): CoordinatorReport | null {
       return isCommitting && member.open && all ? { type: 'commit.gathered' } : null
     }
     case 'takeCommitTimestamp':
-      return isCommitting && member.open ? { type: 'commit.timestampTaken', commitPoint: '7' } : null
+      return isCommitting && member.open ? { type: 'commit.timestampTaken', commitTimestamp: '7' } : null
     case 'applyAll':
       return alone ? { type: 'commit.applied' } : null
     case 'prepare':
@@ -308,8 +308,9 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
     case 'copied':
       if (!member.open || snapshot.context.copyCompleted) return whole
       return deliver({ ...whole, copied: Math.max(whole.copied, member.plan) }, one, { type: 'copy.completed' })
-    case 'hashed': {
-      const may = snapshot.context.copyCompleted && isRunning(member, 'verification') && !snapshot.context.hashed
+    case 'initiallyVerified': {
+      const may =
+        snapshot.context.copyCompleted && isRunning(member, 'verification') && !snapshot.context.initiallyVerified
       return may ? deliver(whole, one, { type: 'verification.initiallyVerified' }) : whole
     }
     case 'drained': {
@@ -371,7 +372,7 @@ const fair: MemberAction[] = [
   'stop',
   'step',
   'copied',
-  'hashed',
+  'initiallyVerified',
   'drained',
   'reached',
   'settled',

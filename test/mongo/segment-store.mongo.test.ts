@@ -106,7 +106,8 @@ describe('segments', () => {
       Array.from({ length: 60 }, (_, priority) => priority),
     )
     const rows = await one.client.db('tandem_internal').collection('segments').find().toArray()
-    for (const [owner, priority] of taken) expect(rows.find((row) => row['rank'] === priority)?.['owner']).toBe(owner)
+    for (const [owner, priority] of taken)
+      expect(rows.find((row) => row['priority'] === priority)?.['owner']).toBe(owner)
   })
 
   it('of an expired owner continue after its last _id; completed segments and those of other owners stay', async () => {

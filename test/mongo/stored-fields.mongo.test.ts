@@ -1,11 +1,13 @@
-import { Int32 } from 'mongodb'
-import { expect, it } from 'vitest'
+import { type Document, Int32 } from 'mongodb'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { completed, freshContext } from '../../machines/instance-context.ts'
 import { parseStartBody } from '../../src/api/start-body.ts'
 import { buildIndexesModes } from '../../src/domain/build-indexes.ts'
-import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
+import { type CatalogEntry, newEntry, type Segment } from '../../src/domain/catalog.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import type { StartConfiguration, TimeSeries } from '../../src/domain/start-request.ts'
+import type { CollectionStore } from '../../src/mongo/collection-store.ts'
 import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
 import { sameConfiguration } from '../../src/session/begin-sync.ts'
 import { rawDocument } from '../support/bson-values.ts'
@@ -78,21 +80,103 @@ it('a collection is loaded with all of its stored fields', async () => {
   expect(await metadata().collections.copying(3)).toEqual([])
 })
 
-it('a collection of schema version 1 is loaded as created empty, and the next write stores version 2', async () => {
+it('collections of earlier versions are loaded, and any write stores version 3', async () => {
   const uuid = Buffer.alloc(16, 0xd3).toString('latin1')
   const entry = newEntry('app', { uuid, name: 'old' }, { options: [], indexes: [] }, 'copying')
   await metadata().collections.save([{ ...entry, converging: true }])
   const stored = one.client.db('tandem_internal').collection('collections')
   const ofEntry = { database: 'app', name: 'old' }
-  expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 2, converging: true })
-  // The stored form of version 1.
-  await stored.updateOne(ofEntry, { $set: { schemaVersion: 1 }, $unset: { converging: '' } })
+  expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 3, converging: true })
+  // The stored form of version 1, which does not say whether the collection was created empty.
+  const former = { $set: { schemaVersion: 1 }, $rename: { term: 'tenure' }, $unset: { converging: '' } }
+  await stored.updateOne(ofEntry, former)
   const load = async () => (await metadata().collections.load()).find((found) => found.uuid === uuid)
   expect(await load()).toMatchObject({ converging: false, state: 'copying' })
-  // Any write changes the version to 2.
+  // This write changes the version, but not the name of the term.
   await metadata().collections.claimCopies(new Map([[0, 1]]))
-  expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 2 })
+  expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 3, tenure: 0 })
   expect(await load()).toMatchObject({ converging: false })
+})
+
+describe('an entry of the catalog that an earlier release stored (version 2)', () => {
+  const uuid = Buffer.alloc(16, 0xd4).toString('latin1')
+  const entry = newEntry('app', { uuid, name: 'fenced' }, { options: [], indexes: [] }, 'copying')
+  const stored = () => one.client.db('tandem_internal').collection('collections')
+  const ofTerm = (term: number) => new Metadata(one.cluster, testContext(), { term }).collections
+  const found = () => stored().findOne({ name: 'fenced' })
+
+  beforeEach(async () => {
+    await stored().deleteMany({})
+    await ofTerm(3).save([entry])
+    await stored().updateOne({ name: 'fenced' }, { $set: { schemaVersion: 2 }, $rename: { term: 'tenure' } })
+    expect(await found()).toMatchObject({ schemaVersion: 2, tenure: 3 })
+  })
+
+  it('is not changed or removed by a coordinator of an earlier term', async () => {
+    const before = await found()
+    await expect(ofTerm(2).save([{ ...entry, name: 'other' }])).rejects.toMatchObject({ failure: 'LeaseLost' })
+    await ofTerm(2).converge([entry], new Map([[0, 9]]))
+    await ofTerm(2).saveConvergedFrom([uuid], 7n)
+    expect(await ofTerm(2).savePlanned([entry])).toEqual([])
+    await ofTerm(2).remove(uuid)
+    expect(await found()).toEqual(before)
+  })
+
+  it.each<[string, (store: CollectionStore) => Promise<unknown>]>([
+    ['save', (store) => store.save([entry])],
+    ['converge', (store) => store.converge([entry], new Map([[0, 1]]))],
+    ['saveConvergedFrom', (store) => store.saveConvergedFrom([uuid], 7n)],
+    ['savePlanned', (store) => store.savePlanned([entry])],
+  ])('has the current form after %s in the same term or a later one', async (_, write) => {
+    for (const term of [3, 4]) {
+      await write(ofTerm(term))
+      expect(await found()).toMatchObject({ schemaVersion: 3, term })
+      expect(await found()).not.toHaveProperty('tenure')
+    }
+    const before = await found()
+    // A delayed write of an earlier release matches no entry of the current form, whatever the term of its sender.
+    const delayed = { _id: (before as Document)['_id'], tenure: { $lte: 9 } }
+    expect(await stored().countDocuments(delayed)).toBe(0)
+    await expect(stored().updateOne(delayed, { $set: { tenure: 9 } }, { upsert: true })).rejects.toThrow(/E11000/)
+    await ofTerm(3).remove(uuid)
+    expect(await found()).toEqual(before)
+  })
+
+  it('is removed by a coordinator of its term', async () => {
+    await ofTerm(3).remove(uuid)
+    expect(await found()).toBeNull()
+  })
+})
+
+it('segments that an earlier release planned (version 1) are claimed and completed, and keep their bounds', async () => {
+  const { segments } = metadata()
+  const collection = Buffer.alloc(16, 0xd5).toString('latin1')
+  const plan = Array.from(
+    { length: 3 },
+    (_, ordinal): Segment => ({
+      ...{ collection, ordinal, priority: ordinal, from: null, to: null, last: null, done: false },
+      ...{ documents: 0, bytes: 0, attempts: 0, wasOwn: false, claim: 0 },
+    }),
+  )
+  await segments.plan(plan)
+  await segments.open([collection])
+  const stored = one.client.db('tandem_internal').collection('segments')
+  await stored.updateMany({}, { $set: { schemaVersion: 1 }, $rename: { priority: 'rank' } })
+  const claimed = await segments.claim('a#1', 2, 8, () => false)
+  expect(claimed.map(({ priority }) => priority).sort()).toEqual([0, 1, 2])
+  await segments.saveProgress([{ ...(claimed[0] as Segment), done: true, documents: 5 }], 'a#1')
+  await segments.release('a#1', 2)
+  expect((await segments.claim('b#1', 2, 8, () => false)).map(({ ordinal }) => ordinal)).toHaveLength(2)
+  expect(await segments.counts()).toEqual({ written: 1, total: 3 })
+})
+
+it('the context of an instance is stored in version 2, and one of version 1 is loaded', async () => {
+  const stored = one.client.db('tandem_internal').collection<{ _id: string }>('instances')
+  await stored.insertOne({ _id: 'old', schemaVersion: 1, snapshot: '{"hashed":true}' } as never)
+  await metadata().saveInstance('new', freshContext)
+  expect(await stored.findOne({ _id: 'new' })).toMatchObject({ schemaVersion: 2 })
+  const loaded = await metadata().loadInstances()
+  expect(completed(loaded.get('old') ?? {})).toMatchObject({ initiallyVerified: true, commitTimestamp: null })
 })
 
 it('the record of the sync is loaded with all of its stored fields', async () => {

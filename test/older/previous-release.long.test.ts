@@ -9,8 +9,9 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { type Faults, startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 import { type OlderSync, olderContext, olderSyncs } from './stages-of-0.1.ts'
+import { instanceOfVersion4, stagesOfVersion4, storeAsVersion4 } from './version-4.ts'
 
-/** A sync that the previous release began is continued from any stored state. No write of a user is lost, and the sync completes. */
+/** A sync that an earlier release began is continued from any stored state. No write of a user is lost, and the sync completes. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -37,10 +38,11 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
   await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
 }
 
-/** Replaces the stored state by what the previous release would have stored at the same point, but keeps the timestamps of the process that ended. */
+/** Replaces the stored state by what the release of version 1 would have stored at the same point, but keeps the timestamps of the process that ended. */
 async function storeAsOlder(name: keyof typeof olderSyncs, on = pair.destinationClient): Promise<void> {
   const older: OlderSync = olderSyncs[name]
-  const { context } = (await stages(on).findOne()) as unknown as { context: Record<string, unknown> }
+  const current = (await stages(on).findOne()) as unknown as { context: Record<string, unknown> }
+  const { context } = stagesOfVersion4(current) as { context: Record<string, unknown> }
   const ofOwn = (fields: Record<string, unknown>, own: Record<string, unknown>, ...names: string[]) => {
     const taken = names.filter((field) => field in own && fields[field] !== undefined && fields[field] !== null)
     return { ...fields, ...Object.fromEntries(taken.map((field) => [field, own[field]])) }
@@ -49,10 +51,17 @@ async function storeAsOlder(name: keyof typeof olderSyncs, on = pair.destination
   await update('stages', { _id: 'sync' }, replaced, on)
   const instances = stored(on).collection<StoredInstance>('instances')
   for await (const { _id, snapshot } of instances.find()) {
-    const own = JSON.parse(snapshot)
+    const own = JSON.parse(instanceOfVersion4({ snapshot })['snapshot'])
     const fields = ofOwn({ ...olderContext, ...older.instance }, own, 'commitPoint', 'configuration', 'limits')
     await update('instances', { _id }, { $set: { snapshot: JSON.stringify(fields) } }, on)
   }
+}
+
+/** What two earlier releases would have stored at the point that a name of `olderSyncs` describes. */
+const releases = {
+  'version 1 of the state': storeAsOlder,
+  'version 4 of the state': (_name: keyof typeof olderSyncs, on = pair.destinationClient) =>
+    storeAsVersion4(stored(on)),
 }
 
 /** Updates metadata, also while users' writes are blocked. */
@@ -66,7 +75,7 @@ async function expectCommitted(tandem: Tandem): Promise<void> {
   expect(await writesBlocked(pair.destinationClient)).toBe(false)
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
   // The schema version prevents the older release from continuing the sync.
-  expect(await stages().findOne()).toMatchObject({ schemaVersion: 4, value: 'committed' })
+  expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, value: 'committed' })
 }
 
 async function commit(tandem: Tandem): Promise<void> {
@@ -75,10 +84,10 @@ async function commit(tandem: Tandem): Promise<void> {
   await expectCommitted(tandem)
 }
 
-describe('a sync that the previous release left', () => {
+describe.each(Object.entries(releases))('a sync that a release with %s left', (_, storeAs) => {
   it('continues from RUNNING and applies writes that were made meanwhile', async () => {
     await (await startedInstance(both)).kill9()
-    await storeAsOlder('RUNNING, canCommit')
+    await storeAs('RUNNING, canCommit')
     await write('meanwhile')
     await using tandem = await pair.startInstance()
     await commit(tandem)
@@ -90,7 +99,7 @@ describe('a sync that the previous release left', () => {
       expect(await tandem.post('pause')).toEqual(accepted)
       await tandem.waitFor(({ state }) => state === 'PAUSED', { timeoutSeconds: 30, what: 'PAUSED' })
     }
-    await storeAsOlder('PAUSED')
+    await storeAs('PAUSED')
     await write('meanwhile')
     await using tandem = await pair.startInstance()
     expect((await tandem.progress()).state).toBe('PAUSED')
@@ -102,7 +111,7 @@ describe('a sync that the previous release left', () => {
     'takes a new commit timestamp if the process died at %s of a commit, before the decision',
     async (step) => {
       await commitDiesAt(step, 'destinationOnly')
-      await storeAsOlder(`died at ${step}`)
+      await storeAs(`died at ${step}`)
       await write('meanwhile')
       await things(pair.sourceClient).deleteOne({ _id: 8 })
       await things(pair.sourceClient).insertOne({ _id: 'takes over', u: 8 })
@@ -114,7 +123,7 @@ describe('a sync that the previous release left', () => {
 
   it('enables writes on the destination if the process died at unblock of a commit, after the decision', async () => {
     await commitDiesAt('unblock', both)
-    await storeAsOlder('died at unblock')
+    await storeAs('died at unblock')
     expect(await writesBlocked(pair.destinationClient)).toBe(true)
     await using tandem = await pair.startInstance()
     await expectCommitted(tandem)
@@ -124,7 +133,7 @@ describe('a sync that the previous release left', () => {
     'keeps users’ writes on the destination if the process died at %s of a commit',
     async (step) => {
       await commitDiesAt(step, both)
-      await storeAsOlder(`died at ${step}`)
+      await storeAs(`died at ${step}`)
       const ofUsers = things(pair.destinationClient)
       await ofUsers.insertOne({ _id: 'new', u: 'new', by: 'users' })
       await ofUsers.updateOne({ _id: 5 }, { $set: { by: 'users' } })
@@ -146,7 +155,7 @@ describe('a sync that the previous release left', () => {
       await using tandem = await startedInstance(both)
       await commit(tandem)
     }
-    await storeAsOlder('COMMITTED')
+    await storeAs('COMMITTED')
     await things(pair.destinationClient).insertOne({ _id: 'new', u: 'new', by: 'users' })
     await using tandem = await pair.startInstance()
     expect((await tandem.progress()).state).toBe('COMMITTED')
@@ -157,6 +166,83 @@ describe('a sync that the previous release left', () => {
     expect(await things(pair.sourceClient).findOne({ _id: 'new' })).not.toBeNull()
     expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
   })
+})
+
+describe('a sync that a release with version 4 of the state left', () => {
+  const kibibyte = 1024
+  const names = Array.from({ length: 12 }, (_, number) => `copied${number}`)
+  const app = () => pair.sourceClient.db('app')
+
+  async function limit({ url }: Tandem, limits: object): Promise<void> {
+    expect((await fetch(`${url}/api/v1/limits`, { method: 'PATCH', body: JSON.stringify(limits) })).status).toBe(200)
+  }
+
+  it('continues the copy with the segments that are not copied yet', async () => {
+    const text = 'x'.repeat(32 * kibibyte)
+    const documents = Array.from({ length: 32 }, (_, _id) => ({ _id, text }))
+    for (const name of names) await app().collection<{ _id: number }>(name).insertMany(documents)
+    {
+      await using tandem = await pair.startInstance()
+      await limit(tandem, { bytesPerSecond: 1024 * kibibyte, readConcurrency: 1 })
+      await startSync(tandem, { enableUserWriteBlocking: 'destinationOnly' })
+      const copied = stored().collection('segments')
+      await vi.waitFor(async () => expect(await copied.countDocuments({ done: true })).toBeGreaterThan(1), patience)
+      await tandem.kill9()
+    }
+    await storeAsVersion4(stored())
+    const segments = stored().collection<Document & { _id: string }>('segments')
+    const before = await segments.find().toArray()
+    expect(before.filter(({ done }) => !done).length).toBeGreaterThan(1)
+    expect(before.every((segment) => 'rank' in segment && !('priority' in segment))).toBe(true)
+    for (const name of names) await app().collection<{ _id: number }>(name).deleteOne({ _id: 3 })
+    await using tandem = await pair.startInstance()
+    await limit(tandem, { bytesPerSecond: null, readConcurrency: null })
+    await canCommit(tandem)
+    for (const { _id, done, attempts } of before.filter(({ done }) => done)) {
+      expect(await segments.findOne({ _id })).toMatchObject({ done, attempts })
+    }
+    await commit(tandem)
+  })
+
+  it('follows definitions, and replaces the entries of the catalog that it changes', async () => {
+    await (await startedInstance('destinationOnly')).kill9()
+    await storeAsVersion4(stored())
+    const catalog = stored().collection('collections')
+    expect(await catalog.countDocuments({ tenure: { $exists: true }, term: { $exists: false } })).toBeGreaterThan(1)
+    await using tandem = await pair.startInstance()
+    await things(pair.sourceClient).createIndex({ later: 1 })
+    await vi.waitFor(async () => {
+      expect(await catalog.findOne({ database: 'app', name: 'things' })).toMatchObject({ schemaVersion: 3 })
+    }, patience)
+    const changed = await catalog.findOne({ database: 'app', name: 'things' })
+    expect(changed).toHaveProperty('term')
+    expect(changed).not.toHaveProperty('tenure')
+    await app().collection('things').rename('renamed')
+    await app().collection('copied0').insertOne({ n: 1 })
+    await commit(tandem)
+  })
+
+  it.each(['reverseCopy', 'reverseSwitch', 'reverseDefinitions'])(
+    'is reversed if the process died at %s',
+    async (step) => {
+      {
+        await using tandem = await startedInstance(both, { crashAt: step })
+        await commit(tandem)
+        await tandem.post('reverse').catch((error) => {
+          if (!(error instanceof TypeError)) throw error
+        })
+        await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
+      }
+      for (const client of [pair.sourceClient, pair.destinationClient]) await storeAsVersion4(stored(client))
+      await using tandem = await pair.startInstance()
+      await canCommit(tandem)
+      await things(pair.destinationClient).insertOne({ _id: 'meanwhile', u: 'meanwhile', by: 'users' })
+      expect(await tandem.post('commit')).toEqual(accepted)
+      await committed(tandem)
+      expect(await things(pair.sourceClient).findOne({ _id: 'meanwhile' })).not.toBeNull()
+      expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
+    },
+  )
 })
 
 describe('a sync that an older release reversed without announcing the reversal', () => {

@@ -8,6 +8,7 @@ import { type Action, act, complete, type Member, memberActions, type Whole } fr
 import { type OlderSync, olderContext, olderSyncs } from './stages-of-0.1.ts'
 
 type Name = keyof typeof olderSyncs
+type Stored = Parameters<typeof completed>[0]
 
 /**
  * For each stored form: the state of the sync, the state in which the instance boots, and whether a requested commit continues. This
@@ -43,7 +44,10 @@ const expected: Record<Name, { sync: string; boots: string; request?: true; atte
   COMMITTED: { sync: 'committed', boots: 'committed.leaving', request: true, attempt: 1 },
   'reversal died at reverseCopy': { sync: 'committed', boots: 'reversing.moving', request: true, attempt: 1 },
   'reversal died at reverseSwitch': { sync: 'committed', boots: 'reversing.moving', request: true, attempt: 1 },
-  'reversal died at reverseDefinitions': { sync: 'reversing.adapting', boots: 'reversing.adapting' },
+  'reversal died at reverseDefinitions': {
+    sync: 'reversing.preparingDestination',
+    boots: 'reversing.preparingDestination',
+  },
   'reversed, RUNNING': { sync: 'replicating', boots: 'syncing.replicating.applying' },
 }
 
@@ -60,7 +64,7 @@ function failed(attempt: number) {
   return { sync: 'failed', boots: 'failed.watching', request: true, attempt, failure: true } as const
 }
 
-const contextOf = ({ instance }: OlderSync) => completed({ ...olderContext, ...instance } as Partial<InstanceContext>)
+const contextOf = ({ instance }: OlderSync) => completed({ ...olderContext, ...instance } as Stored)
 const memberOf = (context: InstanceContext): Member => {
   return { snapshot: begin(context), open: false, holds: false, term: 0, failures: null, plan: 0, stoppedFor: 0 }
 }
@@ -84,9 +88,10 @@ describe('a state that the previous release stored', () => {
     expect(pathOf(snapshot)).toBe(sync)
     expect([context.request !== null, context.attempt, context.failure !== null]).toEqual([request, attempt, failure])
     expect(context.mayBeOpen).toBe(false)
-    const kept = ['term', 'aborts', 'failures', 'hashed', 'writesHeld', 'lastRehearsal', 'quietUntil', 'lateWrites']
+    expect(context.initiallyVerified).toBe(stages['hashed'] === true)
+    const kept = ['term', 'aborts', 'failures', 'writesHeld', 'lastRehearsal', 'quietUntil', 'lateWrites']
     for (const key of kept) if (key in stages) expect(context).toHaveProperty(key, stages[key])
-    if (sync === 'committing.gathering') expect(context.commitPoint).toBeNull()
+    if (sync === 'committing.gathering') expect(context.commitTimestamp).toBeNull()
   })
 
   it.each(names)('%s: the instance boots into its former state', (name) => {
@@ -145,7 +150,7 @@ const anyStages = fc.record(
 )
 type AnyStages = typeof anyStages extends fc.Arbitrary<infer Any> ? Any : never
 
-const ready = { ...completed(olderContext as Partial<InstanceContext>), copyCompleted: true, hashed: true }
+const ready = { ...completed(olderContext as Stored), copyCompleted: true, initiallyVerified: true }
 
 /** Completes the sync. A rehearsal may wait for an instance that received another commit, which the rehearsal refuses; then the operator aborts it. */
 function completeAtLast(whole: Whole): ReturnType<typeof complete> {
@@ -171,9 +176,9 @@ function contextsAt({
 }: AnyStages): InstanceContext[] {
   const at = steps.indexOf(step)
   if (!initialised && at < steps.indexOf('decided'))
-    return [{ ...ready, initialised: false, copyCompleted: false, hashed: false }]
+    return [{ ...ready, initialised: false, copyCompleted: false, initiallyVerified: false }]
   const committing = { ...ready, commitRequested: true, dryRun: request?.dryRun ?? false, abortsBefore: aborts }
-  const arrived = { ...committing, commitPoint: '7', reached: true }
+  const arrived = { ...committing, commitTimestamp: '7', reached: true }
   const decided = { ...arrived, decided: true }
   const canWrite = { ...decided, canWrite: true }
   const ofCommit = [committing, arrived, ...(failure ? [{ ...arrived, failure } as InstanceContext] : [])]

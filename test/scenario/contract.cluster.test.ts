@@ -271,7 +271,7 @@ describe('commands and states', () => {
 
   /** Waits until the state is stored: progress shows a state a moment before that. */
   async function readinessStored(): Promise<void> {
-    await vi.waitFor(async () => expect(JSON.stringify(await stored())).toMatch(/hashed\W+true/), patience)
+    await vi.waitFor(async () => expect(JSON.stringify(await stored())).toMatch(/initiallyVerified\W+true/), patience)
   }
 
   /** The stored state from which a restart would continue, without positions. */

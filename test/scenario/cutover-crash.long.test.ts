@@ -1,5 +1,6 @@
 import type { Collection } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { instanceOfVersion4 } from '../older/version-4.ts'
 import { canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { commitUntilItDies } from '../support/cutover.ts'
@@ -25,8 +26,8 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
 /** Rewrites the stored state to that of a release without a stored decision, which crashed right after the unblocking. */
 async function asEarlierRelease(): Promise<void> {
   const stored = pair.destinationClient.db('tandem_internal')
-  const stages = stored.collection<{ _id: string; context?: { commitPoint: string } }>('stages')
-  const { commitPoint } = (await stages.findOne())?.context ?? {}
+  const stages = stored.collection<{ _id: string; context?: { commitTimestamp: string } }>('stages')
+  const { commitTimestamp: commitPoint } = (await stages.findOne())?.context ?? {}
   const phase = { schemaVersion: 1, initialised: true, hashed: true }
   const attempt = { attempt: 1, step: 'verified', commitPoint, failure: null, abandoned: false, heldBack: false }
   await stages.replaceOne({}, { ...phase, ...attempt } as object)
@@ -40,7 +41,7 @@ async function asEarlierRelease(): Promise<void> {
       attempt: _attempt,
       decided: _decided,
       ...context
-    } = JSON.parse(snapshot)
+    } = JSON.parse(instanceOfVersion4({ snapshot })['snapshot'])
     await instances.updateOne({ _id }, { $set: { snapshot: JSON.stringify(context) } })
   }
 }

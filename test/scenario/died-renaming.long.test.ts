@@ -35,10 +35,9 @@ test.each([
   // The verifier has not read the collection yet.
   const internal = pair.destinationClient.db('tandem_internal')
   await internal.collection('verifiedRanges').deleteMany({})
-  const hashed = { $replaceOne: { input: '$snapshot', find: '"hashed":true', replacement: '"hashed":false' } }
-  expect((await internal.collection('instances').updateMany({}, [{ $set: { snapshot: hashed } }])).modifiedCount).toBe(
-    1,
-  )
+  const [find, replacement] = ['"initiallyVerified":true', '"initiallyVerified":false']
+  const snapshot = { $replaceOne: { input: '$snapshot', find, replacement } }
+  expect((await internal.collection('instances').updateMany({}, [{ $set: { snapshot } }])).modifiedCount).toBe(1)
   await admin.command({ setUserWriteBlockMode: 1, global: true })
   expect(await storedNames()).toEqual(['before', 'other'])
   for (let restart = 0; restart < restarts; restart++) {

@@ -18,7 +18,7 @@ export class CoordinatorInvariants {
   stored(sender: Sender, collection: string, before: Document | undefined, after: Document): void {
     if (!before) return
     if (collection === 'stages') this.#syncStored(before, after)
-    const isEnded = after['done'] && (!before['done'] || before['seen'] !== after['seen'])
+    const isEnded = after['done'] && (!before['done'] || before['observed'] !== after['observed'])
     if (collection === 'barriers' && isEnded) this.#barrierChanged(sender, before, 'ended')
   }
 

@@ -16,9 +16,11 @@ function lateWithoutNumber({ server }: Network, collection: 'segments' | 'collec
   return (sender, command) => {
     if ((command['update'] ?? command['delete']) !== collection) return 'numbered'
     const statements = (command['updates'] ?? command['deletes']) as Document[]
-    const isFenced = ({ q }: Document): boolean => q.term !== undefined || epochFields(q).length > 0
+    // The definitions of collections carry the term too. They are not what these breaks are about.
+    const termOf = ({ term }: Document): unknown => (collection === 'segments' ? term : undefined)
+    const isFenced = ({ q }: Document): boolean => termOf(q) !== undefined || epochFields(q).length > 0
     const isReplaced = ({ q }: Document): boolean => {
-      if (q.term) return server.collection('ownership').get('coordinator')?.['owner'] !== sender.token
+      if (termOf(q)) return server.collection('ownership').get('coordinator')?.['owner'] !== sender.token
       const stored = server.collection('collections').get(q._id)
       return epochFields(q).some((field) => stored?.[field] > q[field].$not.$gt)
     }

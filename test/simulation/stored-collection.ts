@@ -171,6 +171,7 @@ export class StoredCollection {
       for (const [path, value] of Object.entries(fields as Document)) {
         // A field within a document is stored under its whole path, which only filters read.
         if (operator === '$set' || operator === '$setOnInsert') after[path] = plain(value)
+        else if (operator === '$unset') delete after[path]
         else if (operator === '$max') after[path] = Math.max(after[path] ?? value, value)
         else if (operator === '$inc') after[path] = (after[path] ?? 0) + value
         else if (operator === '$addToSet') after[path] = union(after[path] ?? [], value['$each'])
