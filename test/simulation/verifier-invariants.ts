@@ -41,7 +41,8 @@ export class VerifierInvariants {
         'changed',
         (changed) =>
           function (this: unknown, ...given) {
-            self.#changed(...(given as Parameters<Rechecks['changed']>))
+            const [uuid, idElement, side, batch, time] = given as Parameters<Rechecks['changed']>
+            self.#changed(uuid, idElement, side, batch, time)
             changed.apply(this, given)
           },
       ),
