@@ -330,19 +330,28 @@ export class Verification {
 
   /** Compares all documents that may differ until they are equal or proven different. */
   async #documents(applyLate: () => Promise<number>): Promise<{ report: Report; verdict: Verdict }> {
-    let { total, explain, report } = await this.#resolveRechecks()
-    while (total > 0 && (await applyLate()) > 0) ({ total, explain, report } = await this.#resolveRechecks())
-    return { report, verdict: await explain() }
+    for (;;) {
+      const result = await this.#resolveRechecks()
+      if (result && (result.total === 0 || (await applyLate()) === 0)) {
+        return { report: result.report, verdict: await result.explain() }
+      }
+      // The verifier waits for the deletes of documents that have expired since.
+      if (!result) await applyLate()
+    }
   }
 
-  /** Resolves with the result of the current verifier, or of the verifier that replaces it in the meantime. */
-  async #resolveRechecks(): Promise<RecheckResult & { report: Report }> {
+  /**
+   * Resolves with the result of the current verifier, or of the verifier that replaces it in the meantime; null if late
+   * deletes must be applied first.
+   */
+  async #resolveRechecks(): Promise<(RecheckResult & { report: Report }) | null> {
     for (;;) {
       const run = this.#latest
       const verifier = run && (await Promise.race([run.ready.promise, run.ended.then(() => null)]))
       if (!verifier) throw run?.failure ?? new StoppedError('the verifier has stopped')
       try {
-        return { ...(await verifier.issueVerdict()), report: verifier.report }
+        const result = await verifier.issueVerdict()
+        return result && { ...result, report: verifier.report }
       } catch (error) {
         await verifier.ended
         await new Promise((resolve) => setImmediate(resolve))

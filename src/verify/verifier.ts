@@ -14,6 +14,7 @@ import type { Selection } from '../mongo/selection.ts'
 import type { SharedStream } from '../mongo/shared-stream.ts'
 import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { catchUp } from './catch-up.ts'
 import { Checkpoint } from './checkpoint.ts'
 import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { DocumentCounts } from './count-documents.ts'
@@ -199,18 +200,24 @@ export class Verifier {
 
   /**
    * Issues a verdict. Call it when the source is quiet and all its changes are applied. Completes the scan, reads both
-   * streams up to the current time, and compares all open rechecks until they are equal or proven different.
+   * streams up to the current time, and compares all open rechecks until they are equal or proven different. Resolves
+   * with null if so many documents have expired on the source meanwhile that these deletes must be applied first.
    */
-  async issueVerdict(): Promise<RecheckResult> {
+  async issueVerdict(): Promise<RecheckResult | null> {
     // The scan must include collections that were cataloged after the first complete scan, because the streams may not
     // contain their earlier writes.
-    while (!this.#scan?.finish()) await this.#pause(shortPauseMS)
+    while (!this.#scan?.finish()) {
+      if (this.#isBlocked()) return null
+      await this.#pause(shortPauseMS)
+    }
     this.wake()
     const parts = { ...this.#parts, ...this.#comparisonParts, comparison: this.#comparison }
+    const readTime = (side: Side): ClusterTime => this.#knownTime(side)
+    const streams = { ...parts, readTime, isBlocked: this.#isBlocked, pause: () => this.#pause(shortPauseMS) }
     // The source is quiet and all changes are applied, so the documents can be counted during the comparison.
     const counted = this.#counts.isQuick ? this.#counts.count().catch(() => {}) : null
     for (let pass = 0; ; pass++) {
-      await this.#catchUp()
+      if (!(await catchUp(streams))) return null
       const open = await this.#exclusively(() => compareEverything(parts))
       this.#context.journal?.('verdict pass', { pass: pass + 1, differences: open.total })
       if (open.total === 0) {
@@ -356,22 +363,8 @@ export class Verifier {
     }
   }
 
-  /** Waits until both streams have passed the current time. */
-  async #catchUp(): Promise<void> {
-    const targets = await Promise.all(
-      sides.map(async (side) => {
-        const cluster = this.#parts.clusters[side]
-        await retry('verifying', this.#context, () => appendOplogNote(cluster, 'verdict'))
-        const target = cluster.latest
-        await retry('verifying', this.#context, () => appendOplogNote(cluster, 'after verdict'))
-        return [side, target] as const
-      }),
-    )
-    for (const [side, target] of targets) {
-      // The stream must be past the target, because many events may share one time.
-      while (this.#knownTime(side) <= target) await this.#pause(shortPauseMS)
-    }
-  }
+  /** The streams and the scan wait for open rechecks, of which some wait until more changes are applied. */
+  readonly #isBlocked = (): boolean => this.#rechecks.full && this.#knownTime('source') > this.#parts.appliedTime()
 
   async #save(context: RetryContext): Promise<void> {
     const gone = this.#scan?.removeDropped() ?? []

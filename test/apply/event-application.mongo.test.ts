@@ -1,5 +1,6 @@
 import type { Timestamp } from 'mongodb'
 import { expect, it, onTestFinished, vi } from 'vitest'
+import { CopyEnds } from '../../src/apply/copy-ends.ts'
 import { EventApplication, type EventApplicationParts } from '../../src/apply/event-application.ts'
 import { Catalog, type CatalogEntry } from '../../src/domain/catalog.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
@@ -311,4 +312,51 @@ it('tombstones of a collection are reconciled in turns, and events are applied i
   expect([entry.state, await destination().collection('many').countDocuments()]).toEqual(['copied', count])
   application.drain()
   await run
+})
+
+it('events are applied while the tombstones of an ended copy are removed, and the next run continues the removal', async () => {
+  const { metadata } = clusters
+  await createOnBoth('many')
+  const entry = { ...(await clusters.entryOf(database, 'many', 'copying')), totalCopied: null, hasTombstones: true }
+  await metadata.createIndexes()
+  await metadata.collections.save([entry])
+  const tombstones = idElements(numbered(0, 1_200)).map((idElement, order) => ({ idElement, order, reorder: false }))
+  await metadata.tombstones.add(entry.uuid, tombstones)
+  const left = () => clusters.destinationClient.db('tandem_internal').collection('tombstones').countDocuments()
+  const [reached, removing] = [deferred<void>(), deferred<void>()]
+  const write = clusters.destination.write.bind(clusters.destination)
+  const writes = vi.spyOn(clusters.destination, 'write').mockImplementation(async (...asked) => {
+    if (asked[1]['delete'] === 'tombstones') {
+      reached.resolve()
+      await removing.promise
+    }
+    return await write(...asked)
+  })
+  const close = vi.spyOn(CopyEnds.prototype, 'close')
+  onTestFinished(() => {
+    writes.mockRestore()
+    close.mockRestore()
+  })
+  const application = await applicationOf(undefined, {}, [entry])
+  const run = application.run()
+  const ended = application.copyEnded(entry).catch((error: unknown) => error)
+  await reached.promise
+  expect(entry.state).toBe('copied')
+  await things().insertMany(rows(0, 10))
+  await vi.waitFor(async () => expect(await applied()).toBe(10), 20_000)
+  application.drain()
+  // The run stops the removal, and ends only when the removal of this page has ended. The other pages are left.
+  await vi.waitFor(() => expect(close).toHaveBeenCalled(), 20_000)
+  removing.resolve()
+  await run
+  expect(await ended).toBeInstanceOf(StoppedError)
+  expect(await left()).toBe(700)
+  writes.mockRestore()
+  for (const client of [source(), destination()]) await client.dropCollection('things')
+  const next = await applicationOf(undefined, {}, [entry])
+  const nextRun = next.run()
+  await next.copyEnded(entry)
+  expect([await left(), entry.hasTombstones]).toEqual([0, false])
+  next.drain()
+  await nextRun
 })

@@ -1,8 +1,10 @@
-import { BSON } from 'mongodb'
+import { BSON, type MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
 import { Catalog } from '../../src/domain/catalog.ts'
+import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import type { RecheckResult } from '../../src/domain/mismatch.ts'
 import { readChangeStream } from '../../src/mongo/change-stream.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
@@ -24,7 +26,11 @@ emptiedClusters((clusters) => {
 })
 
 /** Creates a verifier of these collections. `scanned` resolves when all of them have been compared once. */
-async function verifierOf(names: string[], sharedStream = new SharedStream()) {
+async function verifierOf(
+  names: string[],
+  sharedStream = new SharedStream(),
+  appliedTime: () => ClusterTime = () => two.source.latest,
+) {
   for (const cluster of [two.source, two.destination]) await appendOplogNote(cluster, 'test')
   const catalog = new Catalog()
   for (const name of names) catalog.add(await two.entryOf('app', name))
@@ -40,7 +46,7 @@ async function verifierOf(names: string[], sharedStream = new SharedStream()) {
     throttle: new Throttle(3),
     epoch: 1,
     catalog: () => catalog,
-    appliedTime: () => two.source.latest,
+    appliedTime,
     onInitiallyVerified: () => scanned.resolve(),
   })
   return { verifier, store, catalog, scanned: scanned.promise, sharedStream }
@@ -49,6 +55,12 @@ async function verifierOf(names: string[], sharedStream = new SharedStream()) {
 /** The `_id` element of a document, as rechecks name it. */
 function idElementOf(_id: number): Buffer {
   return Buffer.from(BSON.serialize({ _id })).subarray(4, -1)
+}
+
+async function verdictOf(verifier: Verifier): Promise<RecheckResult> {
+  const result = await verifier.issueVerdict()
+  if (!result) throw new Error('too many rechecks are open')
+  return result
 }
 
 async function bothHave(name: string, documents: Row[]): Promise<void> {
@@ -66,7 +78,7 @@ it('verifies a collection that is cataloged after the first complete scan', asyn
   const run = verifier.run()
   await scanned
   catalog.add(await two.entryOf('app', 'late'))
-  const { total, explain } = await verifier.issueVerdict()
+  const { total, explain } = await verdictOf(verifier)
   const { mismatches } = await explain()
   expect({ total, mismatches }).toMatchObject({
     total: 1,
@@ -118,7 +130,7 @@ it('resolves stored rechecks of an earlier process that are equal or dropped, wi
   await scanned
   const different = rechecks.filter((_, at) => at === 1)
   await vi.waitFor(async () => expect(await store.readRechecks(null, 10)).toEqual(different), patience)
-  const { total } = await verifier.issueVerdict()
+  const { total } = await verdictOf(verifier)
   expect(total).toBe(1)
   expect(await store.readRechecks(null, 10)).toEqual(different)
   verifier.stop()
@@ -138,14 +150,14 @@ it('issues a verdict with thousands of stored rechecks of an earlier process, an
   const before = await deletes()
   const run = verifier.run()
   await scanned
-  expect((await verifier.issueVerdict()).total).toBe(0)
+  expect((await verdictOf(verifier)).total).toBe(0)
   for (const client of [two.sourceClient, two.destinationClient]) {
     await client
       .db('app')
       .collection<Row>('things')
       .updateMany({ _id: { $lt: 500 } }, { $set: { changed: true } })
   }
-  expect((await verifier.issueVerdict()).total).toBe(0)
+  expect((await verdictOf(verifier)).total).toBe(0)
   await vi.waitFor(async () => expect(await store.readRechecks(null, 1)).toEqual([]), patience)
   verifier.stop()
   await run
@@ -219,7 +231,7 @@ it('uses the stream of event application, and records every change while that st
   await insert(50)
   await vi.waitFor(async () => expect(await ownStreams()).toBe(0), patience)
   await insert(60)
-  const { total } = await verifier.issueVerdict()
+  const { total } = await verdictOf(verifier)
   expect(total).toBe(next)
   await second.end()
   verifier.stop()
@@ -227,7 +239,7 @@ it('uses the stream of event application, and records every change while that st
   // No recheck was resolved, so another process finds all of them after the stored position or in the store.
   const successor = await verifierOf(['things'])
   const again = successor.verifier.run()
-  expect((await successor.verifier.issueVerdict()).total).toBe(next)
+  expect((await verdictOf(successor.verifier)).total).toBe(next)
   successor.verifier.stop()
   await again
 })
@@ -244,9 +256,27 @@ it('starts without its own stream when event application is behind, and opens on
   expect(await ownStreams()).toBe(0)
   await two.sourceClient.db('app').collection<Row>('things').deleteOne({ _id: 2 })
   await application.end()
-  expect((await verifier.issueVerdict()).total).toBe(1)
+  expect((await verdictOf(verifier)).total).toBe(1)
   // `$currentOp` shows a cursor neither as running nor as idle for a moment when a getMore begins or ends.
   await vi.waitFor(async () => expect(await ownStreams()).toBe(1), patience)
   verifier.stop()
   await run
 })
+
+it('gives no verdict, and does not wait, when more documents expire than it can keep open', async () => {
+  const documents = Array.from({ length: 70_000 }, (_, _id) => ({ _id }))
+  await bothHave('things', documents)
+  let applied: ClusterTime | null = null
+  const { verifier, scanned } = await verifierOf(['things'], new SharedStream(), () => applied ?? two.source.latest)
+  const run = verifier.run()
+  await scanned
+  applied = two.source.latest
+  const on = (client: MongoClient) => client.db('app').collection<Row>('things')
+  await on(two.sourceClient).deleteMany({})
+  expect(await verifier.issueVerdict()).toBeNull()
+  await on(two.destinationClient).deleteMany({})
+  applied = two.source.latest
+  expect(await vi.waitFor(async () => (await verifier.issueVerdict())?.total ?? Promise.reject(), patience)).toBe(0)
+  verifier.stop()
+  await run
+}, 240_000)

@@ -1,0 +1,37 @@
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import type { BothClusters } from '../mongo/cluster.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { Side } from './rechecks.ts'
+
+export interface CatchUpParts {
+  clusters: BothClusters
+  context: RetryContext
+  /** The time up to which the stream of a cluster is read. */
+  readTime: (side: Side) => ClusterTime
+  /** True while the streams are not read because too many rechecks are open, and some wait until more is applied. */
+  isBlocked: () => boolean
+  pause: () => Promise<void>
+}
+
+/**
+ * Waits until the streams of both clusters have passed the current time. Resolves with true then, and with false as
+ * soon as they are blocked: only the caller can apply what the rechecks wait for.
+ */
+export async function catchUp({ clusters, context, readTime, isBlocked, pause }: CatchUpParts): Promise<boolean> {
+  const targetOf = async (side: Side): Promise<[Side, ClusterTime]> => {
+    const cluster = clusters[side]
+    await retry('verifying', context, () => appendOplogNote(cluster, 'verdict'))
+    const target = cluster.latest
+    await retry('verifying', context, () => appendOplogNote(cluster, 'after verdict'))
+    return [side, target]
+  }
+  for (const [side, target] of await Promise.all([targetOf('source'), targetOf('destination')])) {
+    // The stream must be past the target, because many events may share one time.
+    while (readTime(side) <= target) {
+      if (isBlocked()) return false
+      await pause()
+    }
+  }
+  return true
+}
