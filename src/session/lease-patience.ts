@@ -26,7 +26,11 @@ export interface LeasedSync extends LeaseInUse {
 
 /** The part of the sync that the text of a refusal needs. */
 export interface LeaseInUse {
-  readonly session: { readonly lease: { readonly trouble: unknown } } | null
+  readonly session: {
+    readonly lease: { readonly trouble: unknown }
+    /** Null without Redis. */
+    readonly failureDetector: { holds(): boolean } | null
+  } | null
 }
 
 /** Limits how long one command waits for work that requires its instance's lease. Afterwards the command is refused. */
@@ -106,12 +110,18 @@ export class LeasePatience {
   }
 
   #refusal(effect: string): RefusedError {
-    const trouble = this.#sync.session?.lease.trouble ?? null
-    const reason = trouble === null ? '' : ` ${unreachableText(trouble)}.`
+    const { session } = this.#sync
+    const trouble = session?.lease.trouble ?? null
+    const isRedisSilent = session?.failureDetector?.holds() === false
+    const reasons = [
+      ...(isRedisSilent ? ['Redis (--redis) does not answer, and a lease is kept only while it does.'] : []),
+      ...(trouble === null ? [] : [`${unreachableText(trouble)}.`]),
+    ]
+    const toCheck = isRedisSilent && trouble === null ? 'Redis' : 'the destination'
     return new RefusedError(
       'ClusterUnreachable',
       `this instance's lease on the destination could neither be renewed nor taken within ${this.#patienceMS / 1_000} seconds, and ` +
-        `${this.#command} cannot be stored without it; ${effect}.${reason} Check the destination and the network path to it, then send ${this.#command} again`,
+        `${[`${this.#command} cannot be stored without it; ${effect}.`, ...reasons].join(' ')} Check ${toCheck} and the network path to it, then send ${this.#command} again`,
       { cause: trouble },
     )
   }

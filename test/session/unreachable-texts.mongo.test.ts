@@ -63,7 +63,15 @@ it('a command that needs the lease', async () => {
   const lease = new Lease(one.cluster, 'a', { id: 'a', incarnation: '611' }, context)
   const taken = lease.acquire().catch(() => {})
   await vi.waitFor(() => expect(lease.trouble).not.toBeNull(), { timeout: 30_000 })
-  const patience = new LeasePatience('pause', { session: { lease } }, 1)
+  const patience = new LeasePatience('pause', { session: { lease, failureDetector: null } }, 1)
   await expect(patience.bounded(taken, 'nothing was changed')).rejects.toMatchObject(unreachable)
   await lease.release()
+})
+
+it('a command that waits for its lease while Redis is away names Redis, and not the destination', async () => {
+  const session = { lease: { trouble: null }, failureDetector: { holds: () => false } }
+  const patience = new LeasePatience('pause', { session }, 1)
+  await expect(patience.bounded(new Promise(() => {}), 'nothing was changed')).rejects.toThrow(
+    /Redis \(--redis\) does not answer, and a lease is kept only while it does\. Check Redis and the network path to it, then send pause again/,
+  )
 })
