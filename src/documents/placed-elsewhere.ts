@@ -1,13 +1,15 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
 import { isAddressable, type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import { MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { readDocuments } from './read-documents.ts'
-import { targetOf } from './write-identities.ts'
+import { movedText, targetOf } from './write-identities.ts'
 
 /**
  * Returns which of these documents the destination has under other shard key values than these, or may have: those that
  * a filter cannot express, and those that are equal in another encoding.
+ * @throws MovedError if the destination's collection is not in the entry's namespace
  */
 export async function placedElsewhere(
   destination: Cluster,
@@ -25,11 +27,17 @@ export async function placedElsewhere(
   }
   const ids = documents.map((document) => idOf(idElementOf(document)))
   const fields = [...new Set(key.map(({ path }) => path.split('.')[0] as string))]
-  for await (const batch of readDocuments(destination, targetOf(entry), { ids, fields }, destination.latest)) {
-    for (const existing of batch) {
-      const identity = identityKey(idElementOf(existing))
-      if (textOf(existing, key) !== wanted.get(identity)) elsewhere.add(identity)
+  try {
+    for await (const batch of readDocuments(destination, targetOf(entry), { ids, fields }, destination.latest)) {
+      for (const existing of batch) {
+        const identity = identityKey(idElementOf(existing))
+        if (textOf(existing, key) !== wanted.get(identity)) elsewhere.add(identity)
+      }
     }
+  } catch (error) {
+    // The same error as that of a write, so that the caller locates the collection on the destination, not on the source.
+    if (renamedTo(error) !== undefined) throw new MovedError(movedText(entry, error))
+    throw error
   }
   return elsewhere
 }

@@ -38,12 +38,18 @@ export async function readCurrent(
 ): Promise<boolean> {
   for (;;) {
     const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
+    // An error of `take` says nothing about the source's collection.
+    let isTaking = false
     try {
       const batches = readDocuments(dependencies.source, collection, requested, notBefore)
-      for await (const documents of measuredEach(dependencies.context, 'applyRead', batches)) await take(documents)
+      for await (const documents of measuredEach(dependencies.context, 'applyRead', batches)) {
+        isTaking = true
+        await take(documents)
+        isTaking = false
+      }
       return false
     } catch (error) {
-      const name = renamedTo(error)
+      const name = isTaking ? undefined : renamedTo(error)
       if (name === undefined) throw error
       if (name === null) {
         await proveGone(dependencies.source, entry.database, entry.uuid)

@@ -56,6 +56,11 @@ async function refresh(
     if (version === into.version) return
     const starts = distribution?.key ? await readChunkStarts(source, uuid, chunksMax) : null
     const map = distribution?.key && starts ? new ChunkMap(distribution.key, starts) : null
+    if (map && !map.isConsistent) {
+      // The key was refined between the reads. Documents are read without a map until the next refresh.
+      into.map = null
+      return
+    }
     into.map = map?.isDistributed ? map : null
     into.version = version
   } catch {

@@ -236,9 +236,11 @@ export function targetOf(entry: CatalogEntry): CollectionTarget {
 
 function moved(entry: CatalogEntry, error: StatementError): Error | null {
   if (error.code !== code.collectionUUIDMismatch && error.code !== code.namespaceNotFound) return null
-  return new MovedError(
-    `${namespace(entry.database, entry.name)} on the destination is not the collection that tandem writes to (${error.message})`,
-  )
+  return new MovedError(movedText(entry, error))
+}
+
+export function movedText(entry: CatalogEntry, error: unknown): string {
+  return `${namespace(entry.database, entry.name)} on the destination is not the collection that tandem writes to (${errorText(error)})`
 }
 
 /**

@@ -29,12 +29,15 @@ const maxKey: TypedValue = Buffer.from([bsonType.maxKey])
  */
 export class ChunkMap {
   readonly key: ShardKey
+  /** False if the bounds of a chunk have other fields than the key, as when the key is refined between the reads of both. */
+  readonly isConsistent: boolean
   /** The first chunk of each group of adjacent chunks on one shard, ascending. */
   readonly #starts: readonly ChunkStart[]
 
   /** @param chunks all chunks of the collection, ascending */
   constructor(key: ShardKey, chunks: readonly ChunkStart[]) {
     this.key = key
+    this.isConsistent = chunks.every(({ min }) => min.length === key.length)
     this.#starts = chunks.filter(({ shard }, at) => shard !== chunks[at - 1]?.shard)
   }
 

@@ -89,8 +89,8 @@ export class ShardConnections {
   }
 
   #restOf(host: string): Rest | null {
-    const resting = this.#resting.get(host) ?? (this.#asksRefusing ? undefined : this.#refused.get(host))
-    return resting && performance.now() < resting.untilMS ? resting : null
+    const rests = [this.#resting.get(host), this.#asksRefusing ? undefined : this.#refused.get(host)]
+    return rests.find((rest) => rest && performance.now() < rest.untilMS) ?? null
   }
 
   #rest(host: string, error: unknown): void {

@@ -189,7 +189,9 @@ export class StoredDocuments {
         readConcern: { level: 'majority' },
       })
       try {
-        for (let page = await cursor.next(); page; page = await cursor.next()) {
+        // A getMore without a batch size returns 16 MiB: hundreds of thousands of `_id`s, and a statement for each.
+        const next = () => cursor.next({ batchSize: statementsMax })
+        for (let page = await next(); page; page = await next()) {
           const ids = page.documents.map((bytes) => BSON.deserialize(bytes, { promoteValues: false })['_id'] as unknown)
           await this.delete(
             collection,

@@ -9,6 +9,7 @@ import type { SyncSession } from './sync-session.ts'
 // The actors that the instance machine invokes for as long as it is in a state. They report to the machine.
 
 const watchAgainMS = 500
+const longestWatchAgainMS = 30_000
 
 type Report = (report: WorkerReport) => void
 
@@ -79,15 +80,20 @@ function showRetries({ context }: SyncSession, what: string, signal: AbortSignal
 
 /**
  * Repeats the work until it succeeds. After the lease was lost, the machine takes it again. Other errors are passed to
- * `onFault`.
+ * `onFault`. Each pause is twice as long as the last one, because an error such as a refused login does not pass soon. It is short again
+ * after work that has lasted longer than the longest pause.
  */
 async function again(work: () => Promise<void>, signal: AbortSignal, onFault: (error: unknown) => void): Promise<void> {
+  let pauseMS = watchAgainMS
   while (!signal.aborted) {
+    const began = performance.now()
     try {
       return await work()
     } catch (error) {
       if (!(error instanceof StoppedError)) onFault(error)
-      await sleep(watchAgainMS, undefined, { signal }).catch(() => {})
+      if (performance.now() - began > longestWatchAgainMS || error instanceof StoppedError) pauseMS = watchAgainMS
+      await sleep(pauseMS, undefined, { signal }).catch(() => {})
+      pauseMS = Math.min(2 * pauseMS, longestWatchAgainMS)
     }
   }
 }

@@ -106,7 +106,11 @@ describe('reading changed documents of a sharded source', () => {
   }
 
   /** Applies the changes as one batch. Returns how many documents each shard was asked for. */
-  async function apply(entry: CatalogEntry, events: ChangeEvent[]): Promise<number[]> {
+  async function apply(
+    entry: CatalogEntry,
+    events: ChangeEvent[],
+    locate?: (entry: CatalogEntry) => Promise<boolean>,
+  ): Promise<number[]> {
     const identities = new Map<string, Identity>()
     let notBefore = 0n
     for (const event of events) {
@@ -117,7 +121,8 @@ describe('reading changed documents of a sharded source', () => {
     }
     const context = testContext()
     const metadata = new Metadata(cluster, context)
-    const dependencies = { source: cluster, destination: cluster, metadata, writer, context, nextOrder: () => 1 }
+    const clusters = { source: cluster, destination: cluster }
+    const dependencies = { ...clusters, metadata, writer, context, nextOrder: () => 1, ...(locate && { locate }) }
     asked.restart()
     await reconcileDocuments(dependencies, entry, identities, notBefore)
     expect(context.retried).toEqual([])
@@ -241,6 +246,27 @@ describe('reading changed documents of a sharded source', () => {
     const events = await changes(entry, () => on('source').replaceOne({ _id: 1, k: 1 }, { k: 1, x: 1 }))
     await expect(apply(entry, events)).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
     expect(await on('copy').countDocuments({ _id: 1 })).toBe(2)
+  })
+
+  it.each([
+    ['an update', { $set: { x: 1 } }],
+    ['a replacement', null],
+  ] as const)('locates the destination collection again when %s finds it under another name', async (_what, update) => {
+    const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
+    await using _ = asked
+    const events = await changes(entry, () =>
+      update
+        ? on('source').updateOne({ _id: 1 }, update)
+        : on('source').replaceOne({ _id: 1 }, { k: 1, x: 1 } as never),
+    )
+    await client.db('app').renameCollection('copy', 'renamed')
+    const located: string[] = []
+    await apply(entry, events, async ({ name }) => {
+      located.push(name)
+      return false
+    })
+    expect(located).toEqual(['copy'])
+    expect(entry.sourceName).toBe('source')
   })
 
   it('compares updated documents by one read each, and finds every difference', async () => {

@@ -49,6 +49,16 @@ describe('a map of chunks', () => {
     )
   })
 
+  it('is not consistent if a bound has other fields than the key, which was refined between two reads', () => {
+    const [a] = key as [(typeof key)[0], (typeof key)[1]]
+    const refined = [
+      { min: [minKey, minKey], shard: 's0' },
+      { min: [typedInt32(3), minKey], shard: 's1' },
+    ]
+    expect(new ChunkMap([a], refined).isConsistent).toBe(false)
+    expect(new ChunkMap(key, refined).isConsistent).toBe(true)
+  })
+
   it('names the first field alone where no chunk divides its values', () => {
     const map = new ChunkMap(key, [
       { min: [minKey, minKey], shard: 's0' },

@@ -4,6 +4,7 @@ import type { Cluster } from '../../src/mongo/cluster.ts'
 import { DestinationPressure, readShardStatus } from '../../src/mongo/destination-pressure.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { oplogBegin, shardOplogWindows } from '../../src/mongo/oplog-window.ts'
+import { ShardConnections } from '../../src/mongo/shard-connections.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 import { testCluster } from './clusters.ts'
 
@@ -59,6 +60,24 @@ it('a shard that does not know the user is asked again after half an hour, or by
   onTestFinished(() => later.mockRestore())
   expect(await refusedDuring(() => oplogBegin(cluster))).toBeGreaterThan(0)
   expect(await refusedDuring(() => oplogBegin(cluster))).toBe(0)
+})
+
+it('a shard that refuses the user rests as long if it could not be reached before', async () => {
+  let now = performance.now() + 120 * 60_000
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now)
+  const connections = new ShardConnections(cluster)
+  onTestFinished(async () => {
+    clock.mockRestore()
+    await connections.close()
+  })
+  const unreachable = async (): Promise<never> => Promise.reject(new Error('no route to the shard'))
+  expect(await connections.each(unreachable)).toMatchObject([{ error: { message: 'no route to the shard' } }])
+  const ask = async () => {
+    now += 31_000
+    return await refusedDuring(() => connections.each((read) => read('admin', { serverStatus: 1 })))
+  }
+  expect(await ask()).toBeGreaterThan(0)
+  expect(await ask()).toBe(0)
 })
 
 it('once check has logged in, the shard is asked as usual', async () => {
