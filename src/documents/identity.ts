@@ -20,6 +20,11 @@ export interface Identity {
   inserted: boolean
   /** More than one event is folded into this identity. On a sharded source they may belong to two documents. */
   folded: boolean
+  /**
+   * Any event of the batch names the document by a shard key other than `_id` alone. The key may have been refined, or
+   * the collection sharded, since tandem last read the source's definitions.
+   */
+  keyed: boolean
 }
 
 /**
@@ -39,7 +44,7 @@ const idValueStart = 5
 
 /** An identity that only has an `_id`. Its document must be read from the source. */
 export function unread(idElement: Buffer): Identity {
-  return { idElement, document: null, deleted: false, fresh: false, inserted: false, folded: false }
+  return { idElement, document: null, deleted: false, fresh: false, inserted: false, folded: false, keyed: false }
 }
 
 /** Folds an event into the identity that the batch already has for its document. */
@@ -47,13 +52,22 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
   const inserted = event.kind === 'insert'
   if (!known) {
     const deleted = event.kind === 'delete'
-    return { idElement, document: event.document, deleted, fresh: inserted, inserted, folded: false }
+    return {
+      idElement,
+      document: event.document,
+      deleted,
+      fresh: inserted,
+      inserted,
+      folded: false,
+      keyed: event.keyed,
+    }
   }
   known.idElement = idElement
   known.document = event.document
   known.deleted = event.kind === 'delete'
   known.inserted ||= inserted
   known.folded = true
+  known.keyed ||= event.keyed
   // On a sharded source, the deleted document may be another one with this `_id`, which the destination still has.
   if (known.deleted) known.fresh = false
   return known

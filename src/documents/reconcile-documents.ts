@@ -92,12 +92,12 @@ async function inBulk(
   // A shard key change deletes a document on one shard and inserts it on another at the same cluster time. The stream
   // may emit the insert first (observed on 6.0.27), so a delete event only shows that the document changed. A document
   // inserted with an existing `_id` may be another document, from another shard.
-  const trustsEvents = !mayRepeatIds(dependencies.source, dependencies.destination, entry)
+  const trustsEvents = !mayBeRepeated(dependencies, entry, identities.values())
   const insert = async (): Promise<void> => {
     if (trustsEvents) return await writer.insert(entry, inserts)
     const existing = await writer.insertNew(entry, inserts)
     const identities = existing.map((document) => unreadIdentity(idElementOf(document)))
-    await reconcileUnread(dependencies, entry, identities, notBefore)
+    await reconcileUnread(dependencies, entry, identities, notBefore, !trustsEvents)
   }
   for (const identity of identities.values()) {
     if (identity.deleted && trustsEvents) deleted.push(identity.idElement)
@@ -110,7 +110,7 @@ async function inBulk(
       remove(dependencies, entry, deleted),
       insert(),
       writer.upsert(entry, replacements),
-      reconcileUnread(dependencies, entry, unread, notBefore),
+      reconcileUnread(dependencies, entry, unread, notBefore, !trustsEvents),
     ])
   } catch (error) {
     // A current index may refuse an older version of a document. The retry reads the source's current version.
@@ -119,15 +119,33 @@ async function inBulk(
   }
 }
 
-/** Reads the documents that no event contained, writes each batch, and then deletes those that the source does not have. */
+/**
+ * True if shards of the source may have several documents with one of these `_id`s. The shard key in the catalog may be
+ * outdated: 6.0 emits no event when a key is refined, and several instances follow it only at the commit. The events
+ * have the key's fields from the first write on.
+ */
+function mayBeRepeated(
+  { source, destination }: ReconcileDependencies,
+  entry: CatalogEntry,
+  identities: Iterable<Identity>,
+): boolean {
+  if (mayRepeatIds(source, destination, entry)) return true
+  for (const { keyed } of identities) if (keyed) return true
+  return false
+}
+
+/**
+ * Reads the documents that no event contained, writes each batch, and then deletes those that the source does not have.
+ * @param mayHaveDuplicates several shards of the source may have documents with one `_id`
+ */
 async function reconcileUnread(
   dependencies: ReconcileDependencies,
   entry: CatalogEntry,
   unread: Identity[],
   notBefore: ClusterTime,
+  mayHaveDuplicates: boolean,
 ): Promise<void> {
   const { writer } = dependencies
-  const mayHaveDuplicates = mayRepeatIds(dependencies.source, dependencies.destination, entry)
   const readKeys = new Set<IdentityKey>()
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)

@@ -29,6 +29,11 @@ export interface ChangeEvent {
   idType: number
   idStart: number
   idEnd: number
+  /**
+   * True if documentKey has other fields than `_id`: the source's collection had a shard key other than `_id` alone when
+   * the event occurred, whatever key tandem knows.
+   */
+  keyed: boolean
   /** The new document of an insert or replace, if it is small enough to be part of the event. */
   document: Buffer | null
 }
@@ -107,6 +112,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     idType: 0,
     idStart: 0,
     idEnd: 0,
+    keyed: false,
     document: null,
   }
   // This loop does not use `spans` because it runs for every event. It distinguishes field names by their length.
@@ -178,6 +184,8 @@ function takeId(event: ChangeEvent, bytes: Buffer, offset: number): void {
   event.idType = id.type
   event.idStart = id.valueStart
   event.idEnd = id.valueEnd
+  // A document that holds only this element has its length, the element and a terminator.
+  event.keyed = bytes.readInt32LE(offset) !== 4 + (id.valueEnd - id.start) + 1
 }
 
 function takeNamespace(into: { database: string; collection: string }, bytes: Buffer, offset: number): void {

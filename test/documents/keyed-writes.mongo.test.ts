@@ -138,7 +138,7 @@ describe('writing into a collection whose shard key is not _id', () => {
     const metadata = new Metadata(cluster, context)
     const changed = document(['_id', 1], ['k', 90])
     const idElement = idElementOf(changed)
-    const identity = { idElement, document: changed, deleted: false, fresh: true, inserted: true, folded: false }
+    const identity = { idElement, document: changed, deleted: false, fresh: true, inserted: true, folded: false, keyed: false }
     const dependencies = { source: cluster, destination: cluster, metadata, writer, context, nextOrder: () => 7 }
     await reconcileDocuments(dependencies, entry, new Map([[identityKey(idElement), identity]]), cluster.latest)
     // The copy writes the document that it read before the change to the other shard, where no unique index refuses it.
