@@ -9,7 +9,7 @@ import { TransientReplyError } from '../mongo/errors.ts'
 import { measuredEach } from '../mongo/measured.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
-import { refuseDuplicate } from './duplicate-ids.ts'
+import { equalUnderCollation, refuseDuplicate } from './duplicate-ids.ts'
 import {
   type Identity,
   type IdentityKey,
@@ -193,6 +193,7 @@ async function inOrder(
       found.push(...documents)
     })
     if (gone) return
+    if (mayBeRepeated(dependencies, entry, part.values())) await refuseEqual(dependencies, entry, found)
     const documents = new Map<IdentityKey, Buffer>()
     for (const document of found) documents.set(identityKey(idElementOf(document)), document)
     const absent = [...part].filter(([key]) => !documents.has(key)).map(([, identity]) => identity.idElement)
@@ -229,6 +230,24 @@ async function refuseSecond(
   await refuseDuplicate(source, entry, idElementOf(document))
   // Only one document is left, so it was moving between shards. It must be read again.
   throw new TransientReplyError('a document was read from two shards while it moved')
+}
+
+/**
+ * Refuses documents of several shards of the source whose `_id`s are equal. The collection's indexes on the destination
+ * could not store them on one shard, and a delete would remove all of them.
+ */
+async function refuseEqual(
+  dependencies: ReconcileDependencies,
+  entry: CatalogEntry,
+  documents: readonly Buffer[],
+): Promise<void> {
+  const keys = new Set<IdentityKey>()
+  for (const document of documents)
+    await refuseSecond(dependencies, entry, keys, identityKey(idElementOf(document)), document)
+  for (const idElement of await equalUnderCollation(dependencies.source, entry, documents.map(idElementOf))) {
+    await refuseDuplicate(dependencies.source, entry, idElement)
+    throw new TransientReplyError('documents with equal _ids were read while one replaced the other')
+  }
 }
 
 /** Waits for all writes of an attempt before a retry may start; otherwise an older write could arrive last. */
