@@ -87,7 +87,9 @@ async function inBulk(
     await reconcileByIds(await writer.insertNew(entry, inserts))
   }
   const replace = async (): Promise<void> => {
-    if (trustsEvents || !isKeyed(entry)) return await writer.upsert(entry, replacements)
+    if (trustsEvents || !dependencies.destination.sharded) return await writer.upsert(entry, replacements)
+    // A destination that is still keyed by `_id` does not show whether it has this document or another one.
+    if (!isKeyed(entry)) return await reconcileByIds(replacements)
     await reconcileByIds(await replaceInPlace(dependencies, entry, replacements))
   }
   const reconcileByIds = async (documents: Buffer[]): Promise<void> => {

@@ -255,7 +255,8 @@ describe('reading changed documents of a sharded source', () => {
     const differing = async () => {
       await appendOplogNote(cluster, 'test')
       const found = await findDifferent(clusters, entry, idElements, cluster.latest, keys)
-      return found.map((idElement) => idElement.readInt32LE(5)).sort((one, other) => one - other)
+      // An _id that the destination has twice is returned once or twice, depending on which shard answers first.
+      return [...new Set(found.map((idElement) => idElement.readInt32LE(5)))].sort((one, other) => one - other)
     }
     asked.restart()
     expect(await differing()).toEqual([])
@@ -337,6 +338,7 @@ describe('reading changed documents of a sharded source', () => {
     it.each<[string, (event: ChangeEvent) => boolean]>([
       ['inserted', ({ kind }) => kind === 'insert'],
       ['updated', ({ kind }) => kind === 'update'],
+      ['replaced', ({ kind }) => kind === 'replace'],
       ['deleted', ({ kind }) => kind === 'delete'],
       ['changed in one batch', () => true],
     ])('of two documents with the same _id, one that is %s does not replace the other', async (_what, isGiven) => {
@@ -345,6 +347,7 @@ describe('reading changed documents of a sharded source', () => {
       const events = await changes(entry, async () => {
         await on('source').insertOne({ _id: 3, k: 10 })
         await on('source').updateOne({ _id: 3, k: 10 }, { $set: { x: 1 } })
+        await on('source').replaceOne({ _id: 3, k: 10 }, { k: 10, x: 2 })
         await on('source').deleteOne({ _id: 3, k: 10 })
         await on('source').insertOne({ _id: 3, k: 20 })
       })
