@@ -1,4 +1,3 @@
-import { refuseUndistributable } from '../definitions/follow-sharding.ts'
 import { type ListedCollection, listIndexes } from '../definitions/listing.ts'
 import { distributionsByUuid } from '../definitions/sharding.ts'
 import { deferredOptionsOf, type IndexSpecification, indexName, isCapped, isCollated } from '../domain/definition.ts'
@@ -11,9 +10,8 @@ import type { Cluster } from '../mongo/cluster.ts'
 type Entry = NonNullable<StartConfiguration['sharding']>['shardingEntries'][number]
 
 /**
- * Refuses sharded collections of the source that cannot be synced. Also refuses a collection that is being resharded,
- * because it would be copied twice.
- * @throws FatalError or RefusedError UnsupportedCollection
+ * Refuses a collection of the source that is being resharded, because it would be copied twice.
+ * @throws RefusedError UnsupportedCollection
  */
 export async function refuseDistributions(
   source: Cluster,
@@ -21,7 +19,6 @@ export async function refuseDistributions(
   listed: ListedCollection[],
 ): Promise<void> {
   const distributions = await distributionsByUuid(source, database)
-  refuseUndistributable(database, listed, distributions)
   const found = listed.find(({ uuid }) => distributions.get(uuid)?.resharding)
   if (!found) return
   throw new RefusedError(

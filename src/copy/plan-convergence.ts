@@ -1,7 +1,6 @@
 import type { Barriers } from '../coordination/barriers.ts'
 import type { DeferredOptions } from '../definitions/deferred-options.ts'
 import type { DestinationDefinitions } from '../definitions/destination-definitions.ts'
-import { refuseUndistributable } from '../definitions/follow-sharding.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import type { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import {
@@ -240,7 +239,6 @@ async function prepareDatabase(
     distributionsByUuid(source, database),
     distributionsByUuid(destination, database),
   ])
-  refuseUndistributable(database, listed, sourceKeys)
   const onSource = new Map(listed.map((one) => [one.uuid, one]))
   const onDestination = new Map(existing.map((one) => [one.uuid, one]))
   const concerned: CatalogEntry[] = []

@@ -1,5 +1,5 @@
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
-import { type CollectionDefinition, type IndexSpecification, isCollated, sameIndexes } from '../domain/definition.ts'
+import { type CollectionDefinition, type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { isUserCollection } from '../domain/namespace.ts'
 import { buildDocument } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
@@ -92,8 +92,6 @@ function isAsKnown(
 
 function isAsDistributed(entry: CatalogEntry, found: Distribution | undefined, hasKeys: boolean): boolean {
   if (found?.resharding) return false
-  // A collated collection that is sharded is refused, also if the destination is a replica set and follows no keys.
-  if (found?.key && isCollated(entry.wanted.options)) return false
   return !hasKeys || sameShardKey(entry.shardKey, found?.key ?? null)
 }
 

@@ -1,7 +1,4 @@
-import { isCollated } from '../domain/definition.ts'
-import { FatalError } from '../domain/errors.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { notLost } from '../domain/not-lost.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { ListedCollection } from './listing.ts'
 import type { Distribution, Placement } from './sharding.ts'
@@ -13,23 +10,6 @@ interface ShardingSnapshot {
 }
 /** Whether the source collection with this UUID is in the catalog. */
 type IsKnown = (uuid: string) => boolean
-
-/** Throws FatalError for a sharded collection that has a collation of its own. */
-export function refuseUndistributable(
-  database: string,
-  listed: ListedCollection[],
-  distributions: ShardingSnapshot['distributions'],
-): void {
-  for (const { name, uuid, options } of listed) {
-    if (!distributions.get(uuid)?.key || !isCollated(options)) continue
-    throw new FatalError(
-      'UnsupportedCollection',
-      `${namespace(database, name)} is sharded and has a collation of its own. Its shards may hold several _ids that are equal ` +
-        'under the collation, and the destination may have to store them on one shard. Drop the collection on the source, unshard it there, or exclude it ' +
-        `with a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
-    )
-  }
-}
 
 /**
  * Finds the collections that movePrimary moved on a sharded source.

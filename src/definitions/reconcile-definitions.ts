@@ -1,6 +1,6 @@
 import { type Catalog, type CatalogEntry, newEntry } from '../domain/catalog.ts'
 import { earlierOf } from '../domain/cluster-time.ts'
-import { type IndexSpecification, isCollated, sameIndexes } from '../domain/definition.ts'
+import { type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
@@ -14,7 +14,7 @@ import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { DestinationDefinitions } from './destination-definitions.ts'
-import { refuseUndistributable, SourcePlacements } from './follow-sharding.ts'
+import { SourcePlacements } from './follow-sharding.ts'
 import { type ListedCollection, listCollections, listDatabases, listIndexes, readCommitted } from './listing.ts'
 import { moveToNames } from './move-to-names.ts'
 import { type DatabaseSnapshot, readDatabase } from './read-database.ts'
@@ -101,7 +101,6 @@ export class DefinitionReconciler {
       const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, touched, prefetchMax))
       const { listed, indexes } = snapshot
       refuseUnsupported(database, listed)
-      refuseUndistributable(database, listed, snapshot.distributions)
       const clones = await this.#placements.findClones(database, snapshot, this.#isKnown)
       if (clones.size > 0 && (newState === 'copied' || newState === 'refused')) throw new UnfollowedError(clones)
       const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
@@ -228,8 +227,7 @@ export class DefinitionReconciler {
       if (!entry) continue
       if (isResharding) resharding.push(name)
       const isOther = this.#destination.sharding !== null && !sameShardKey(entry.shardKey, key)
-      // A collated collection that is sharded is refused, whatever the destination is (`refuseUndistributable`).
-      if (isOther || (key && isCollated(entry.wanted.options))) changed.add(entry.database)
+      if (isOther) changed.add(entry.database)
     }
     return { databases: [...changed], resharding }
   }

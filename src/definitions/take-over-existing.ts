@@ -8,7 +8,6 @@ import { toUuid } from '../mongo/uuid.ts'
 import type { DeferredOptions } from './deferred-options.ts'
 import type { DestinationDefinitions } from './destination-definitions.ts'
 import { readExisting } from './existing-fate.ts'
-import { refuseUndistributable } from './follow-sharding.ts'
 import { type ListedCollection, listDatabases, listIndexesOf } from './listing.ts'
 import { refuseUnsupported } from './refuse-definitions.ts'
 import { type Distribution, type ShardingEntries, throwIfResharding } from './sharding.ts'
@@ -50,10 +49,9 @@ export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
 async function takeOverDatabase(parts: TakeOverParts, database: string): Promise<void> {
   const { source, destination, selection, catalog, metadata, context, shardingEntries } = parts
   const awaitsIndexes = parts.destinationDefinitions.indexes.afterCopy
-  const { wanted, existing, sourceKeys } = await readExisting(source, destination, selection, database, shardingEntries)
+  const { wanted, existing } = await readExisting(source, destination, selection, database, shardingEntries)
   // Nothing may be dropped for a source that cannot be synced.
   refuseUnsupported(database, wanted)
-  refuseUndistributable(database, wanted, sourceKeys)
   const ours = new Set(catalog.entries().map(({ destinationUUID }) => destinationUUID))
   const pairs: { found: ListedCollection; wanted: ListedCollection; distribution: Distribution | null }[] = []
   for (const { existing: found, wanted: counterpart, distribution, fate } of existing) {

@@ -1,12 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CatalogEntry } from '../domain/catalog.ts'
+import { isCollated } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
+import { bsonType, fieldNamed } from '../domain/raw-bson.ts'
 import { mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import { RawValue } from '../mongo/raw-values.ts'
 import { describeId } from '../mongo/verification-store.ts'
-import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
+import { idElementOf, identityKey, idOf } from './identity.ts'
 import { readByIds } from './read-documents.ts'
 
 /**
@@ -17,35 +20,75 @@ const attemptsMax = 4
 const betweenAttemptsMS = 250
 
 /**
- * Throws FatalError DuplicateDocumentId when each of several reads returns two source documents with this `_id`. Each
- * shard enforces the uniqueness of `_id` only locally, so a collection with another shard key may hold duplicates.
+ * Throws FatalError DuplicateDocumentId when each of several reads returns two source documents with this `_id`, or with
+ * `_id`s that are equal to it under the collation of the collection. Each shard enforces the uniqueness of `_id` only
+ * locally, so a collection with another shard key may hold duplicates.
  */
 export async function refuseDuplicate(source: Cluster, entry: CatalogEntry, idElement: Buffer): Promise<void> {
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
-  const key = identityKey(idElement)
+  const found: string[] = []
   for (let attempt = 0; attempt < attemptsMax; attempt++) {
     if (attempt > 0) await sleep(betweenAttemptsMS)
-    let found = 0
+    found.length = 0
     for await (const documents of readByIds(source, collection, [idOf(idElement)], source.latest)) {
-      found += documents.filter((document) => identityKey(idElementOf(document)) === key).length
+      found.push(...documents.map((document) => describeId(idElementOf(document))))
     }
-    if (found < 2) return
+    if (found.length < 2) return
   }
+  const ids = [...new Set(found)]
   throw new FatalError(
     'DuplicateDocumentId',
-    `${namespace(entry.database, entry.name)} on the source holds several documents with _id ${describeId(idElement)}, ` +
+    `${namespace(entry.database, entry.name)} on the source holds several documents with _id ${ids.join(', ')}${ids.length > 1 ? ' (which are equal under its collation)' : ''}, ` +
       `on different shards, and the destination can store only one. Remove or change all but one of them on the source, then send resume. ${notLost.progress}`,
   )
 }
 
 /**
- * Finds `_id`s that exist on two shards of the source while a range of a collection is read. In `_id` order, the two
- * documents are adjacent.
+ * Returns one `_id` of each group of `_id`s that are equal under the collation of the source's collection. The server
+ * compares them, because only its own version of ICU knows its rules. It reads no documents for that.
+ */
+export async function equalUnderCollation(
+  source: Cluster,
+  entry: CatalogEntry,
+  idElements: readonly Buffer[],
+): Promise<Buffer[]> {
+  const collation = fieldNamed(entry.wanted.options, 'collation')
+  const affected = idElements.filter(([type]) => affectedTypes.has(type as number))
+  if (!collation || !isCollated(entry.wanted.options) || affected.length < 2) return []
+  const equal: Buffer[] = []
+  // Two equal `_id`s must not be in different commands, so the bounds of the commands overlap by one `_id`.
+  for (let from = 0; from < affected.length - 1; from += comparedAtOnce) {
+    const part = affected.slice(from, from + comparedAtOnce + 1)
+    const command = {
+      aggregate: 1,
+      pipeline: [
+        { $documents: part.map((idElement, at) => ({ at, id: { $literal: new RawValue(idOf(idElement)) } })) },
+        { $group: { _id: '$id', at: { $push: '$at' } } },
+        { $match: { 'at.1': { $exists: true } } },
+        { $project: { _id: 0, at: { $first: '$at' } } },
+      ],
+      collation: new RawValue(collation),
+      cursor: { batchSize: comparedAtOnce + 1 },
+    }
+    const found = (await source.read(entry.database, command))['cursor'].firstBatch as { at: number }[]
+    equal.push(...found.map(({ at }) => part[at] as Buffer))
+  }
+  return equal
+}
+
+/** The types that a collation compares differently: text, and documents that may contain text. */
+const affectedTypes = new Set<number>([bsonType.string, bsonType.document])
+/** Keeps a command below 16 MB, because the `_id` of an index is shorter than 16 KB except in rare cases. */
+const comparedAtOnce = 500
+
+/**
+ * Finds `_id`s that exist on two shards of the source while a range of a collection is read. In `_id` order, documents
+ * with equal `_id`s are adjacent.
  */
 export class AdjacentIds {
   readonly #source: Cluster
   readonly #entry: CatalogEntry
-  #last: IdentityKey | null = null
+  #last: Buffer | null = null
 
   private constructor(source: Cluster, entry: CatalogEntry) {
     this.#source = source
@@ -63,11 +106,18 @@ export class AdjacentIds {
    * @param documents the next documents of the range
    */
   async check(documents: Buffer[]): Promise<void> {
+    let before = this.#last && identityKey(this.#last)
+    const read = this.#last ? [this.#last] : []
     for (const document of documents) {
       const idElement = idElementOf(document)
+      read.push(idElement)
       const key = identityKey(idElement)
-      if (key === this.#last) await refuseDuplicate(this.#source, this.#entry, idElement)
-      this.#last = key
+      if (key === before) await refuseDuplicate(this.#source, this.#entry, idElement)
+      before = key
     }
+    for (const idElement of await equalUnderCollation(this.#source, this.#entry, read))
+      await refuseDuplicate(this.#source, this.#entry, idElement)
+    const last = read.at(-1)
+    if (last) this.#last = Buffer.from(last)
   }
 }

@@ -25,6 +25,11 @@ export interface Identity {
   inserted: boolean
   /** More than one event is folded into this identity. On a sharded source they may belong to two documents. */
   folded: boolean
+  /**
+   * Any event of the batch names the document by a shard key other than `_id` alone. The key may have been refined, or
+   * the collection sharded, since tandem last read the source's definitions.
+   */
+  keyed: boolean
 }
 
 /**
@@ -44,7 +49,16 @@ const idValueStart = 5
 
 /** An identity that only has an `_id`. Its document must be read from the source. */
 export function unread(idElement: Buffer): Identity {
-  return { idElement, documentKey: null, document: null, deleted: false, fresh: false, inserted: false, folded: false }
+  return {
+    idElement,
+    documentKey: null,
+    document: null,
+    deleted: false,
+    fresh: false,
+    inserted: false,
+    folded: false,
+    keyed: false,
+  }
 }
 
 /** Folds an event into the identity that the batch already has for its document. */
@@ -52,8 +66,16 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
   const inserted = event.kind === 'insert'
   if (!known) {
     const deleted = event.kind === 'delete'
-    const documentKey = deleted ? null : event.documentKey
-    return { idElement, documentKey, document: event.document, deleted, fresh: inserted, inserted, folded: false }
+    return {
+      idElement,
+      documentKey: deleted ? null : event.documentKey,
+      document: event.document,
+      deleted,
+      fresh: inserted,
+      inserted,
+      folded: false,
+      keyed: event.keyed,
+    }
   }
   known.idElement = idElement
   if (event.kind === 'delete' || !event.documentKey || !known.documentKey?.equals(event.documentKey)) {
@@ -63,6 +85,7 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
   known.deleted = event.kind === 'delete'
   known.inserted ||= inserted
   known.folded = true
+  known.keyed ||= event.keyed
   // On a sharded source, the deleted document may be another one with this `_id`, which the destination still has.
   if (known.deleted) known.fresh = false
   return known

@@ -1,7 +1,7 @@
 import { type CatalogEntry, needsOneLane, waitsForCopy } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { FatalError } from '../domain/errors.ts'
-import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
+import { isKeyed } from '../domain/shard-key.ts'
 import { MovedError } from '../mongo/collection-name.ts'
 import { retry } from '../mongo/retry.ts'
 import {
@@ -12,7 +12,14 @@ import {
   idOf,
   unread as unreadIdentity,
 } from './identity.ts'
-import { allSettled, type ReconcileDependencies, readCurrent, removeAbsent } from './reconcile-steps.ts'
+import {
+  allSettled,
+  mayBeRepeated,
+  type ReconcileDependencies,
+  readCurrent,
+  refuseEqual,
+  removeAbsent,
+} from './reconcile-steps.ts'
 import { reconcileUnread, replaceInPlace } from './reconcile-unread.ts'
 import { recordTombstones } from './record-tombstones.ts'
 
@@ -74,18 +81,20 @@ async function inBulk(
   // A shard key change deletes a document on one shard and inserts it on another at the same cluster time. The stream
   // may emit the insert first (observed on 6.0.27), so a delete event only shows that the document changed. A document
   // inserted with an existing `_id` may be another document, from another shard.
-  const trustsEvents = !mayRepeatIds(dependencies.source, dependencies.destination, entry)
+  const trustsEvents = !mayBeRepeated(dependencies, entry, identities.values())
   const insert = async (): Promise<void> => {
     if (trustsEvents) return await writer.insert(entry, inserts)
     await reconcileByIds(await writer.insertNew(entry, inserts))
   }
   const replace = async (): Promise<void> => {
-    if (trustsEvents || !isKeyed(entry)) return await writer.upsert(entry, replacements)
+    if (trustsEvents || !dependencies.destination.sharded) return await writer.upsert(entry, replacements)
+    // A destination that is still keyed by `_id` does not show whether it has this document or another one.
+    if (!isKeyed(entry)) return await reconcileByIds(replacements)
     await reconcileByIds(await replaceInPlace(dependencies, entry, replacements))
   }
   const reconcileByIds = async (documents: Buffer[]): Promise<void> => {
     const identities = documents.map((document) => unreadIdentity(idElementOf(document)))
-    await reconcileUnread(dependencies, entry, identities, notBefore)
+    await reconcileUnread(dependencies, entry, identities, notBefore, !trustsEvents)
   }
   for (const identity of identities.values()) {
     if (identity.deleted && trustsEvents) deleted.push(identity.idElement)
@@ -98,7 +107,7 @@ async function inBulk(
       removeAbsent(dependencies, entry, deleted),
       insert(),
       replace(),
-      reconcileUnread(dependencies, entry, unread, notBefore),
+      reconcileUnread(dependencies, entry, unread, notBefore, !trustsEvents),
     ])
   } catch (error) {
     // A current index may refuse an older version of a document. The retry reads the source's current version.
@@ -128,6 +137,7 @@ async function inOrder(
       found.push(...documents)
     })
     if (gone) return
+    if (mayBeRepeated(dependencies, entry, part.values())) await refuseEqual(dependencies, entry, found)
     const documents = new Map<IdentityKey, Buffer>()
     for (const document of found) documents.set(identityKey(idElementOf(document)), document)
     const absent = [...part].filter(([key]) => !documents.has(key)).map(([, identity]) => identity.idElement)

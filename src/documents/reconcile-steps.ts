@@ -1,12 +1,15 @@
 import { proveGone } from '../definitions/listing.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import { isKeyed } from '../domain/shard-key.ts'
+import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
+import { TransientReplyError } from '../mongo/errors.ts'
 import { measuredEach } from '../mongo/measured.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
+import { equalUnderCollation, refuseDuplicate } from './duplicate-ids.ts'
+import { type Identity, type IdentityKey, idElementOf, identityKey } from './identity.ts'
 import { type RequestedDocuments, readDocuments } from './read-documents.ts'
 import { recordTombstones, type TombstoneRecorder } from './record-tombstones.ts'
 import type { DocumentWriter } from './write-identities.ts'
@@ -23,6 +26,56 @@ export interface ReconcileDependencies extends TombstoneRecorder {
    * other instance changes entries.
    */
   locate?: (entry: CatalogEntry) => Promise<boolean>
+}
+
+/**
+ * True if shards of the source may have several documents with one of these `_id`s. The shard key in the catalog may be
+ * outdated: 6.0 emits no event when a key is refined, and several instances follow it only at the commit. The events
+ * have the key's fields from the first write on.
+ */
+export function mayBeRepeated(
+  { source, destination }: ReconcileDependencies,
+  entry: CatalogEntry,
+  identities: Iterable<Identity>,
+): boolean {
+  if (mayRepeatIds(source, destination, entry)) return true
+  for (const { keyed } of identities) if (keyed) return true
+  return false
+}
+
+/** Refuses an `_id` that exists on two shards of the source, because tandem cannot decide which document to keep. */
+export async function refuseSecond(
+  { source }: ReconcileDependencies,
+  entry: CatalogEntry,
+  readKeys: Set<IdentityKey>,
+  key: IdentityKey,
+  document: Buffer,
+): Promise<void> {
+  if (!readKeys.has(key)) {
+    readKeys.add(key)
+    return
+  }
+  await refuseDuplicate(source, entry, idElementOf(document))
+  // Only one document is left, so it was moving between shards. It must be read again.
+  throw new TransientReplyError('a document was read from two shards while it moved')
+}
+
+/**
+ * Refuses documents of several shards of the source whose `_id`s are equal. The collection's indexes on the destination
+ * could not store them on one shard, and a delete would remove all of them.
+ */
+export async function refuseEqual(
+  dependencies: ReconcileDependencies,
+  entry: CatalogEntry,
+  documents: readonly Buffer[],
+): Promise<void> {
+  const keys = new Set<IdentityKey>()
+  for (const document of documents)
+    await refuseSecond(dependencies, entry, keys, identityKey(idElementOf(document)), document)
+  for (const idElement of await equalUnderCollation(dependencies.source, entry, documents.map(idElementOf))) {
+    await refuseDuplicate(dependencies.source, entry, idElement)
+    throw new TransientReplyError('documents with equal _ids were read while one replaced the other')
+  }
 }
 
 /**

@@ -1,12 +1,10 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { inParallel } from '../domain/in-parallel.ts'
-import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
-import { TransientReplyError } from '../mongo/errors.ts'
-import { refuseDuplicate } from './duplicate-ids.ts'
+import { isKeyed } from '../domain/shard-key.ts'
 import { type Identity, type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { placedElsewhere } from './placed-elsewhere.ts'
-import { allSettled, type ReconcileDependencies, readCurrent, removeAbsent } from './reconcile-steps.ts'
+import { allSettled, type ReconcileDependencies, readCurrent, refuseSecond, removeAbsent } from './reconcile-steps.ts'
 import { chunkMapOf } from './source-chunks.ts'
 import { hasKey, planReads, type TargetedGroup } from './target-reads.ts'
 
@@ -23,19 +21,25 @@ const groupsAtOnce = 4
  * - it is not found there, because it was deleted, its key was changed, or the collection has another shard key now;
  * - an event of it is a delete, or its events have different keys. It may exist under another key, on another shard;
  * - the destination has the `_id` under another key. Either the key was changed, or the source has two documents with
- *   this `_id`, which only a read by `_id` finds, and which must not replace each other.
+ *   this `_id`, which only a read by `_id` finds, and which must not replace each other;
+ * - the shard key in the catalog is `_id` alone, also if events already name the document by a refined key. The
+ *   destination has no such key, by which it could tell two documents with this `_id` apart.
+ *
+ * Collections with a collation do not come here, because their changes are applied in order.
+ * @param mayHaveDuplicates several shards of the source may have documents with one `_id` (`mayBeRepeated`)
  */
 export async function reconcileUnread(
   dependencies: ReconcileDependencies,
   entry: CatalogEntry,
   unread: Identity[],
   notBefore: ClusterTime,
+  mayHaveDuplicates: boolean,
 ): Promise<void> {
   const { source } = dependencies
   // The destination's key shows whether it has a document under another key. Without one, a document could be replaced
   // by another one with the same `_id`.
   const map = source.idsMayRepeat && isKeyed(entry) ? chunkMapOf(source, entry) : null
-  if (!map) return await reconcileByIds(dependencies, entry, unread, notBefore)
+  if (!map) return await reconcileByIds(dependencies, entry, unread, notBefore, mayHaveDuplicates)
   const { groups, byId } = planReads(map, unread, ({ documentKey }) => documentKey)
   const again = [...byId]
   await inParallel(groupsAtOnce, groups, async (group) => {
@@ -43,7 +47,7 @@ export async function reconcileUnread(
       documentKey !== null && hasKey(document, documentKey, map.key)
     again.push(...(await reconcileTargeted(dependencies, entry, group, notBefore, isExact)))
   })
-  await reconcileByIds(dependencies, entry, again, notBefore)
+  await reconcileByIds(dependencies, entry, again, notBefore, mayHaveDuplicates)
 }
 
 /** Reads documents of one shard and writes them. Returns the identities that must be asked for by `_id`. */
@@ -112,9 +116,9 @@ async function reconcileByIds(
   entry: CatalogEntry,
   unread: Identity[],
   notBefore: ClusterTime,
+  mayHaveDuplicates: boolean,
 ): Promise<void> {
   const { writer } = dependencies
-  const mayHaveDuplicates = mayRepeatIds(dependencies.source, dependencies.destination, entry)
   const readKeys = new Set<IdentityKey>()
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
@@ -139,21 +143,4 @@ async function reconcileByIds(
     entry,
     [...missing.values()].map(({ idElement }) => idElement),
   )
-}
-
-/** Refuses an `_id` that exists on two shards of the source, because tandem cannot decide which document to keep. */
-async function refuseSecond(
-  { source }: ReconcileDependencies,
-  entry: CatalogEntry,
-  readKeys: Set<IdentityKey>,
-  key: IdentityKey,
-  document: Buffer,
-): Promise<void> {
-  if (!readKeys.has(key)) {
-    readKeys.add(key)
-    return
-  }
-  await refuseDuplicate(source, entry, idElementOf(document))
-  // Only one document is left, so it was moving between shards. It must be read again.
-  throw new TransientReplyError('a document was read from two shards while it moved')
 }

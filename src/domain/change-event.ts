@@ -34,6 +34,11 @@ export interface ChangeEvent {
   idType: number
   idStart: number
   idEnd: number
+  /**
+   * True if documentKey has other fields than `_id`: the source's collection had a shard key other than `_id` alone when
+   * the event occurred, whatever key tandem knows.
+   */
+  keyed: boolean
   /** The new document of an insert or replace, if it is small enough to be part of the event. */
   document: Buffer | null
 }
@@ -113,6 +118,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     idType: 0,
     idStart: 0,
     idEnd: 0,
+    keyed: false,
     document: null,
   }
   // This loop does not use `spans` because it runs for every event. It distinguishes field names by their length.
@@ -190,9 +196,8 @@ function takeId(event: ChangeEvent, bytes: Buffer, offset: number): void {
   if (!id) return
   event.idElement = bytes.subarray(id.start, id.valueEnd)
   const length = bytes.readInt32LE(offset)
-  if (length > emptyLength + event.idElement.length && length <= documentKeyMax) {
-    event.documentKey = bytes.subarray(offset, offset + length)
-  }
+  event.keyed = length > emptyLength + event.idElement.length
+  if (event.keyed && length <= documentKeyMax) event.documentKey = bytes.subarray(offset, offset + length)
   event.idType = id.type
   event.idStart = id.valueStart
   event.idEnd = id.valueEnd

@@ -1,3 +1,4 @@
+import { isCollated } from './definition.ts'
 import {
   bsonType,
   embedded,
@@ -66,11 +67,13 @@ export function showShardKey(key: ShardKey): string {
 }
 
 /**
- * True if the shard key on the destination is not `_id` alone. Only then can two shards have a document with the same
- * `_id`, because each shard enforces uniqueness only for its own documents.
+ * True if two shards of the destination may have a document with the same `_id`, because each shard enforces uniqueness
+ * only for its own documents: the shard key is not `_id` alone, or it is a hash of `_id` that differs for `_id`s that are
+ * equal under the collation of the collection. A shard key always uses the simple collation.
  */
-export function isKeyed({ shardKey }: { shardKey: ShardKey | null }): boolean {
-  return shardKey !== null && !(shardKey.length === 1 && shardKey[0]?.path === '_id')
+export function isKeyed({ shardKey, wanted }: { shardKey: ShardKey | null; wanted?: { options: RawFields } }): boolean {
+  if (shardKey === null) return false
+  return shardKey.length > 1 || shardKey[0]?.path !== '_id' || (wanted !== undefined && isCollated(wanted.options))
 }
 
 /**
@@ -80,7 +83,7 @@ export function isKeyed({ shardKey }: { shardKey: ShardKey | null }): boolean {
 export function mayRepeatIds(
   source: { idsMayRepeat: boolean },
   destination: { sharded: boolean },
-  entry: { shardKey: ShardKey | null },
+  entry: Parameters<typeof isKeyed>[0],
 ): boolean {
   return source.idsMayRepeat && (isKeyed(entry) || !destination.sharded)
 }

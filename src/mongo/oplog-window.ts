@@ -27,6 +27,11 @@ export function shardOplogWindows(source: Cluster): Promise<ShardAnswer<number>[
  * The time, in seconds, since which the source's oplog is complete. For a sharded cluster it is the latest time of all
  * shards that the cluster has now, because a sync fails as soon as one shard lacks an event. Minus infinity while no
  * oplog has ever been full. Rejects when one of them cannot be read.
+ *
+ * The oplog of the config servers does not count. A router opens one more cursor there for each change stream, which
+ * reports new shards, but it starts at the current time and not at the position from which the stream is resumed
+ * (`shardRegistryReloadTime` in src/mongo/db/pipeline/sharded_agg_helpers.cpp). If that cursor is overtaken while it is
+ * open, the stream is opened again from its position, which only the shards must still have.
  */
 export async function oplogBegin(source: Cluster): Promise<number> {
   if (!source.sharded) return await oldestOf((database, command) => source.read(database, command))

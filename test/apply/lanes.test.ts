@@ -50,6 +50,7 @@ function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
     idType: 0x10,
     idStart: 0,
     idEnd: 0,
+    keyed: false,
     document,
   }
 }

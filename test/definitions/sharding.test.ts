@@ -1,8 +1,6 @@
 import { type Document, ObjectId, Timestamp, UUID } from 'mongodb'
 import { describe, expect, it } from 'vitest'
-import { refuseUndistributable } from '../../src/definitions/follow-sharding.ts'
 import { type Distribution, keepsDistribution, toDistribution, wantedShardKey } from '../../src/definitions/sharding.ts'
-import { readFields } from '../../src/domain/raw-bson.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
 import { rawDocument } from '../support/bson-values.ts'
@@ -68,8 +66,6 @@ describe('a document of config.collections', () => {
 
 describe('an unsharded collection that the config servers of 8.0 track', () => {
   const tracked = distribution({ key: { _id: 1 }, unsplittable: true })
-  const collated = readFields(rawDocument([['collation', { locale: 'fr', strength: 2 }]]))
-  const listed = [{ name: 'things', type: 'collection', uuid: fromUuid(uuid), options: collated }]
 
   it('is not sharded on the destination', () => {
     const things = { database: 'app', name: 'things', uuid: fromUuid(uuid) }
@@ -81,11 +77,5 @@ describe('an unsharded collection that the config servers of 8.0 track', () => {
     expect(keepsDistribution(source, tracked ?? undefined, null)).toBe(true)
     expect(keepsDistribution(source, undefined, tracked?.key ?? null)).toBe(true)
     expect(keepsDistribution(source, tracked ?? undefined, key)).toBe(false)
-  })
-
-  it('may have a collation of its own, unlike a sharded one', () => {
-    expect(() => refuseUndistributable('app', listed, byUuid(tracked))).not.toThrow()
-    const sharded = distribution({ key: { k: 1 } })
-    expect(() => refuseUndistributable('app', listed, byUuid(sharded))).toThrow(/collation of its own/)
   })
 })

@@ -12,7 +12,11 @@ function folded(changes: Change[]): Identity | undefined {
   let identity: Identity | undefined
   for (const [kind, k] of changes) {
     const documentKey = k === null ? null : bytes({ k, _id: 1 })
-    identity = fold(identity, { kind, documentKey, document: null } as ChangeEvent, idElementOf(bytes({ _id: 1 })))
+    identity = fold(
+      identity,
+      { kind, documentKey, keyed: k !== null, document: null } as ChangeEvent,
+      idElementOf(bytes({ _id: 1 })),
+    )
   }
   return identity
 }

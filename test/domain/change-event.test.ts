@@ -57,6 +57,15 @@ describe('a change event', () => {
     expect(event).toMatchObject({ operationType, kind })
   })
 
+  it.each([
+    [['_id'], false],
+    [['k', '_id'], true],
+    [['_id', 'k'], true],
+  ])('with the document key %j is keyed: %s', (names, keyed) => {
+    const value = typedDocument(documentOf(names.map((name) => ({ name, value: string(name) }))))
+    expect(parseChangeEvent(documentOf([{ name: 'documentKey', value }])).keyed).toBe(keyed)
+  })
+
   it('property: is parsed into time, namespace, document key and document, whatever the order of its fields and whatever other fields it has', () => {
     const halves = fc.integer({ min: 0, max: 0xffff_ffff })
     const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 10 }).filter((name) => !name.includes('\0'))

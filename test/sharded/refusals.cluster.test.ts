@@ -95,19 +95,11 @@ describe('a replica set to a sharded cluster', () => {
 describe('sharded clusters', () => {
   const pair = new ShardedPair({}, { shards: 3 })
 
-  test('are refused with sharding, with reversible for unequal shard counts, and with a shard key of another collation', async () => {
+  test('are refused with sharding, and with reversible for unequal shard counts', async () => {
     const tandem = await pair.startTandem()
     expect(await start(tandem, sharding([{ _id: 1 }]))).toMatchObject(refused('ShardingNotAllowed', 'sharding'))
     const reversible = { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' }
     expect(await start(tandem, reversible)).toMatchObject(refused('ReversibleNotSupported', /2.*3/))
-    const collation = { locale: 'en', strength: 2 }
-    await pair.sourceClient.db('app').createCollection('collated', { collation })
-    await pair.sourceClient.db('admin').command({
-      shardCollection: 'app.collated',
-      key: { k: 1 },
-      collation: { locale: 'simple' },
-    })
-    expect(await start(tandem)).toMatchObject(refused('UnsupportedCollection', 'app.collated'))
   })
 
   test('are refused when both are the same cluster', async () => {
