@@ -13,7 +13,8 @@ export async function existingIds(
   idElements: Buffer[],
 ): Promise<Set<IdentityKey>> {
   const existing = new Set<IdentityKey>()
-  for await (const documents of readByIds(cluster, collection, idElements.map(idOf), cluster.latest)) {
+  // The server reads the `_id` index and no documents, unless a collation or a shard key requires them.
+  for await (const documents of readByIds(cluster, collection, idElements.map(idOf), cluster.latest, { _id: 1 })) {
     for (const document of documents) existing.add(identityKey(idElementOf(document)))
   }
   return existing

@@ -1,4 +1,4 @@
-import { type Document, ReadPreference } from 'mongodb'
+import { type ClientSession, type Document, ReadPreference } from 'mongodb'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type Cluster, toTimestamp } from '../mongo/cluster.ts'
@@ -24,12 +24,14 @@ export const scanLimitMS = 120_000
  * Reads the current documents with the given `_id`s with majority read concern, at `notBefore` or later. Yields them as
  * bytes, in batches of at most 16 MB. Under a collation, a returned document may have a different spelling of a
  * requested `_id`. Throws 361 (CollectionUUIDMismatch) when the collection was renamed or dropped in the meantime.
+ * @param projection the fields to read; by default all
  */
 export async function* readByIds(
   cluster: Cluster,
   collection: SourceCollection,
   ids: TypedValue[],
   notBefore: ClusterTime,
+  projection?: { _id: 1 },
 ): AsyncGenerator<Buffer[]> {
   const size = readSize(cluster, collection.uuid)
   let from = 0
@@ -45,6 +47,7 @@ export async function* readByIds(
     try {
       cursor = await openFind(cluster, collection, {
         filter: { _id: { $in: values } },
+        ...(projection ? { projection } : {}),
         batchSize: idsMax + 1,
         readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
         maxTimeMS: readLimitMS,
@@ -186,6 +189,30 @@ export async function openNatural(
   return await openScan(cluster, collection, notBefore, batchSize, { hint: { $natural: 1 } })
 }
 
+/**
+ * Opens a resumable read in natural order, in a session that stays at one member of a replica set. Only the primary
+ * answers.
+ * @param resumeAfter the token at which the read resumes; null for a read from the beginning
+ */
+export async function openNaturalIn(
+  session: ClientSession,
+  cluster: Cluster,
+  collection: SourceCollection,
+  notBefore: ClusterTime,
+  batchSize: number,
+  resumeAfter: Document | null,
+): Promise<RawCursor> {
+  const command = findOf(cluster, collection, {
+    hint: { $natural: 1 },
+    $_requestResumeToken: true,
+    ...(resumeAfter ? { $_resumeAfter: resumeAfter } : {}),
+    batchSize,
+    readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
+  })
+  const opening = RawCursor.openIn(session, cluster, collection.database, command, scanLimitMS, ReadPreference.primary)
+  return await unlessGone(cluster, opening)
+}
+
 async function openScan(
   cluster: Cluster,
   collection: SourceCollection,
@@ -209,7 +236,11 @@ async function openFind(
   timeoutMS?: number,
   readPreference?: ReadPreference,
 ): Promise<RawCursor> {
-  const uuid = toUuid(collection.uuid)
-  const command = cluster.before6 ? { find: uuid, ...shape } : { find: collection.name, ...shape, collectionUUID: uuid }
+  const command = findOf(cluster, collection, shape)
   return await unlessGone(cluster, RawCursor.open(cluster, collection.database, command, timeoutMS, readPreference))
+}
+
+function findOf(cluster: Cluster, collection: SourceCollection, shape: Document): Document {
+  const uuid = toUuid(collection.uuid)
+  return cluster.before6 ? { find: uuid, ...shape } : { find: collection.name, ...shape, collectionUUID: uuid }
 }

@@ -73,7 +73,7 @@ export class Metadata {
   constructor(destination: Cluster, context: RetryContext, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = new StoredDocuments(destination, context)
     this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2, 3] })
-    this.segments = new SegmentStore(this.#stored, coordinator)
+    this.segments = new SegmentStore((version) => new StoredDocuments(destination, context, version), coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = new StoredDocuments(destination, context, collectionsVersion)
     this.collections = new CollectionStore(collections, this, coordinator)
@@ -232,18 +232,33 @@ function recordOf(found: Document): SyncRecord {
   }
 }
 
-/** Earlier releases stored no `existingData`, and no `timeseries`. The order of the fields is that of a new request. */
-function configurationOf({ existingData, timeseries, ...others }: Document): StartConfiguration {
-  return { ...others, existingData: existingData ?? 'refuse', timeseries: timeseries ?? 'refuse' } as StartConfiguration
+/**
+ * Earlier releases stored none of these fields, and their defaults are not stored. The order of the fields is that of a
+ * new request.
+ */
+function configurationOf({
+  existingData = 'refuse',
+  timeseries = 'refuse',
+  copyInNaturalOrder = null,
+  detectRandomId = true,
+  ...others
+}: Document): StartConfiguration {
+  return { ...others, existingData, timeseries, copyInNaturalOrder, detectRandomId } as unknown as StartConfiguration
 }
 
 /**
- * Leaves the default of `timeseries` out, so that an earlier release still finds its own configuration in the record.
- * It refuses a record with `skip` because of its version (`recordVersion`).
+ * Leaves the defaults of newer fields out, so that an earlier release still finds its own configuration in the record.
+ * It refuses a record with `skip` because of its version (`recordVersion`). It would plan a collection that is to be
+ * copied in natural order in ranges of `_id`s, which is right too, and refuses a plan in natural order (`SegmentStore`).
  */
 function storedRecord({ configuration, ...others }: SyncRecord): Document {
-  const { timeseries, ...known } = configuration
-  return { configuration: timeseries === 'skip' ? configuration : known, ...others }
+  const { timeseries, copyInNaturalOrder, detectRandomId, ...known } = configuration
+  const newer = {
+    ...(timeseries === 'skip' && { timeseries }),
+    ...(copyInNaturalOrder && { copyInNaturalOrder }),
+    ...(detectRandomId === false && { detectRandomId }),
+  }
+  return { configuration: { ...known, ...newer }, ...others }
 }
 
 function storedPosition(position: StreamPosition): Document {

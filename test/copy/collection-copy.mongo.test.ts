@@ -15,6 +15,7 @@ emptiedClusters((two) => {
 
 const partitions = 1
 const throttle = new Throttle(3)
+const inIdOrder = { decide: async () => null }
 
 /** The entry as an instance loads it before the collection is planned. */
 async function unplanned(): Promise<CatalogEntry> {
@@ -27,7 +28,7 @@ async function unplanned(): Promise<CatalogEntry> {
 /** Does what the coordinator does, in the same order: stores the segments, stores the plan, opens the segments. */
 async function plan(entry: CatalogEntry): Promise<void> {
   const { segments, collections } = clusters.metadata
-  await segments.plan((await planCopy(clusters.source, entry)) ?? [])
+  await segments.plan((await planCopy(clusters.source, entry, inIdOrder)) ?? [])
   await segments.open(await collections.savePlanned([entry]))
 }
 
@@ -38,6 +39,7 @@ function follower(catalog: Catalog, reload: () => Promise<void>, copyEnded: (ent
     destination: clusters.destination,
     metadata: clusters.metadata,
     catalog,
+    order: inIdOrder,
     coordination: {
       leading: false,
       token: 'follower#1',

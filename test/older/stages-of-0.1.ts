@@ -13,7 +13,7 @@ export interface OlderSync {
   instance: Record<string, unknown>
 }
 
-const configuration: Omit<StartConfiguration, 'existingData' | 'timeseries'> = {
+const configuration: Omit<StartConfiguration, 'existingData' | 'timeseries' | 'copyInNaturalOrder' | 'detectRandomId'> = {
   source: 'cluster0',
   destination: 'cluster1',
   buildIndexes: 'beforeDataCopy',
