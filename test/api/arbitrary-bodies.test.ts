@@ -44,6 +44,8 @@ const field = fc.constantFrom(
   'verification',
   'existingData',
   'timeseries',
+  'copyInNaturalOrder',
+  'detectRandomId',
   '__proto__',
   'constructor',
   'toString',
