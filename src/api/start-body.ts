@@ -2,7 +2,8 @@ import * as v from 'valibot'
 import { RefusedError } from '../domain/errors.ts'
 import type { CheckOptions } from '../domain/finding.ts'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
-import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
+import { everyDatabase } from '../domain/natural-order.ts'
+import type { NamespaceFilter, NaturalSelection, StartConfiguration } from '../domain/start-request.ts'
 import { refuseContradictions } from '../domain/start-rules.ts'
 import { startBodySchema } from './start-schema.ts'
 import { describeIssues } from './strict-schema.ts'
@@ -46,6 +47,8 @@ function readStartBody(body: Record<string, unknown>): StartConfiguration {
     verification: output.verification,
     existingData: output.existingData,
     timeseries: output.timeseries,
+    copyInNaturalOrder: parseNaturalOrder(output.copyInNaturalOrder),
+    detectRandomId: output.detectRandomId,
   }
 }
 
@@ -54,6 +57,20 @@ type WriteBlocking = StartConfiguration['enableUserWriteBlocking']
 function resolveAlias(given: WriteBlocking | boolean): WriteBlocking {
   if (given === true) return 'sourceAndDestination'
   if (given === false) return 'none'
+  return given
+}
+
+/** Resolves the alias `true`. Null if no collection is named. */
+function parseNaturalOrder(given: NaturalSelection[] | boolean | undefined): NaturalSelection[] | null {
+  if (given === true) return [{ database: everyDatabase }]
+  if (!given || given.length === 0) return null
+  const at = given.findIndex(({ database, collections }) => database === everyDatabase && collections !== undefined)
+  if (at !== -1) {
+    throw new RefusedError(
+      'InvalidRequest',
+      `copyInNaturalOrder[${at}].collections: database '${everyDatabase}' stands for all collections of all databases; leave collections out, or name their database`,
+    )
+  }
   return given
 }
 

@@ -137,6 +137,38 @@ export const startBodySchema = objectOf({
     ),
     'refuse',
   ),
+  copyInNaturalOrder: v.exactOptional(
+    v.pipe(
+      v.union([
+        v.boolean(),
+        v.array(
+          objectOf({
+            database: name('Name of a database; "." for all databases.'),
+            collections: v.exactOptional(
+              v.pipe(
+                v.array(name('Name of a collection.')),
+                v.minLength(1, 'must not be empty; leave it out to mean all collections of the database'),
+                v.description('Collections of that database; all when absent.'),
+              ),
+            ),
+          }),
+        ),
+      ]),
+      v.description(
+        'Collections whose documents are copied in natural order instead of _id order, for random _ids in data larger than ' +
+          'memory. true means all collections.',
+      ),
+    ),
+  ),
+  detectRandomId: v.optional(
+    v.pipe(
+      v.boolean(),
+      v.description(
+        'Collections of more than 20 GiB on a source replica set whose _ids are found random by a sample are copied in natural order too.',
+      ),
+    ),
+    true,
+  ),
   skipDiskSpaceCheck: v.optional(
     v.pipe(
       v.boolean(),

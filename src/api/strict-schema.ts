@@ -50,14 +50,22 @@ export function singleFieldOf<const Value extends v.GenericSchema>(value: Value)
 }
 
 /** One sentence for each issue. It begins with the dotted path of the field. */
-export function describeIssues(issues: readonly v.BaseIssue<unknown>[]): string {
+export function describeIssues(found: readonly v.BaseIssue<unknown>[]): string {
   const issuesShownMax = 20
+  const issues = found.flatMap(withinUnion)
   const shown = issues.slice(0, issuesShownMax).map((issue) => {
     const ownMessage = issue.kind === 'validation' || (issue.type === 'strict_object' && issue.expected !== 'Object')
     return `${dottedPath(issue.path)}: ${ownMessage ? issue.message : `must be ${inWords(issue.expected ?? '')}`}`
   })
   if (issues.length > issuesShownMax) shown.push(`and ${issues.length - issuesShownMax} more`)
   return shown.join('; ')
+}
+
+/** Replaces the issue of a union by those of the option that the value was meant to be: a part of the value is wrong. */
+function withinUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
+  const inner = issue.type === 'union' ? (issue.issues ?? []).filter(({ path }) => path !== undefined) : []
+  if (inner.length === 0) return [issue]
+  return inner.map((one) => ({ ...one, path: [...(issue.path ?? []), ...(one.path ?? [])] }) as v.BaseIssue<unknown>)
 }
 
 function dottedPath(path: v.BaseIssue<unknown>['path']): string {

@@ -1,5 +1,6 @@
 import { InvalidArgumentError } from 'commander'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
+import { everyDatabase } from '../domain/natural-order.ts'
 import type { NamespaceFilter } from '../domain/start-request.ts'
 
 /** Databases and collections in options. Patterns are given in a whole body only. */
@@ -18,6 +19,12 @@ export function collectFilter(text: string, before: Selected[] | undefined): Sel
   if (!isUserDatabase(database) || (collection !== null && !isUserCollection(collection)))
     throw new InvalidArgumentError('It is internal to the server or to a migration tool and never synced.')
   return [...(before ?? []), selected]
+}
+
+/** Collects the values of `--copyInNaturalOrder`, which may be repeated. */
+export function collectNatural(text: string, before: Selected[] | undefined): Selected[] {
+  if (text === everyDatabase) return [...(before ?? []), { database: text, collection: null }]
+  return collectFilter(text, before)
 }
 
 /** Splits a namespace. A database has no dot in its name; a collection may. Null if a part of the name is missing. */

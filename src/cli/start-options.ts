@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
 import { type ClientRequest, wholeBody, withBody } from './client-options.ts'
-import { collectFilter, filtersOf, type Selected } from './namespace-options.ts'
+import { collectFilter, collectNatural, filtersOf, type Selected } from './namespace-options.ts'
 import { collectShardKey, noShardKeys, type ShardingEntry } from './shard-key-option.ts'
 
 /** The options of start and check, and the body that they become. */
@@ -16,6 +16,8 @@ interface StartOptions {
   existingData?: string
   timeseries?: string
   skipDiskSpaceCheck?: boolean
+  copyInNaturalOrder?: Selected[]
+  detectRandomId: boolean
   include?: Selected[]
   exclude?: Selected[]
   shardKey?: ShardingEntry[]
@@ -43,6 +45,12 @@ function addFields(command: Command): void {
       'refuse (default) or converge: make existing collections equal to the source, drop those that the source does not have',
     )
     .option('--timeseries <what>', 'refuse (default) or skip: leave time-series collections out of the sync')
+    .option(
+      '--copyInNaturalOrder <db[.collection]>',
+      'copy this database or collection in natural order instead of _id order; repeat the option for several; . for all',
+      collectNatural,
+    )
+    .option('--no-detectRandomId', 'do not copy large collections whose _ids are random in natural order')
     .option('--skipDiskSpaceCheck', 'check does not compare the free disk space of the destination')
     .option(
       '--include <db[.collection]>',
@@ -69,6 +77,7 @@ function addFields(command: Command): void {
 export function startBody(options: StartOptions): ClientRequest['body'] | string {
   const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
   const { existingData, timeseries, skipDiskSpaceCheck, include, exclude, shardKey, createSupportingIndexes } = options
+  const { copyInNaturalOrder, detectRandomId } = options
   const fields = {
     ...(source !== undefined && { source }),
     ...(destination !== undefined && { destination }),
@@ -80,6 +89,8 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
     ...(!verification && { verification: { enabled: false } }),
     ...(existingData !== undefined && { existingData }),
     ...(timeseries !== undefined && { timeseries }),
+    ...(copyInNaturalOrder && { copyInNaturalOrder: filtersOf(copyInNaturalOrder) }),
+    ...(!detectRandomId && { detectRandomId }),
     ...(skipDiskSpaceCheck === true && { skipDiskSpaceCheck }),
     ...(include && { includeNamespaces: filtersOf(include) }),
     ...(exclude && { excludeNamespaces: filtersOf(exclude) }),

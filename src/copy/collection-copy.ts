@@ -7,6 +7,7 @@ import { inParallel } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { retry } from '../mongo/retry.ts'
 import { convergeSegment } from './converge-segment.ts'
+import type { CopyOrder } from './copy-order.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
 import { SegmentProgress } from './segment-progress.ts'
@@ -29,6 +30,7 @@ type CopyPhase = 'Starting initializing partitions phase' | 'Starting collection
 
 export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 'progress' | 'progressed'> {
   catalog: Catalog
+  order: Pick<CopyOrder, 'decide'>
   coordination: Coordination
   /** Reloads the catalog that the coordinator has stored. */
   reload: () => Promise<void>
@@ -282,7 +284,7 @@ export class CollectionCopy {
 
   /** Splits unplanned collections into segments, which are stored before the first segment is copied. */
   async #plan(): Promise<void> {
-    const { metadata, source, context, catalog, reload } = this.#parts
+    const { metadata, source, order, context, catalog, reload } = this.#parts
     await this.#openPlanned()
     const isUnplanned = (entry: CatalogEntry): boolean => entry.state === 'copying' && !entry.planned
     if (!catalog.entries().some(isUnplanned)) return
@@ -295,7 +297,9 @@ export class CollectionCopy {
     const planned = new Map<CatalogEntry, Segment[]>()
     await inParallel(plansAtOnce, unplanned, async (entry) => {
       const what = `planning the copy of ${entry.database}.${entry.name}`
-      const segments = await retry(what, { ...context, signal: this.#signal }, () => planCopy(source, entry))
+      const segments = await retry(what, { ...context, signal: this.#signal }, () =>
+        planCopy(source, entry, order, context.journal),
+      )
       if (segments && this.#isKnown(entry)) planned.set(entry, segments)
     })
     const bySize = [...planned.keys()].sort((one, other) => other.estimatedBytes - one.estimatedBytes)

@@ -2,7 +2,7 @@ import { proveGone } from '../definitions/listing.ts'
 import { AdjacentIds } from '../documents/duplicate-ids.ts'
 import { existingIds } from '../documents/existing-ids.ts'
 import { idElementOf, identityKey, idOf } from '../documents/identity.ts'
-import { openBulkRange, openNatural, readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
+import { readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
 import type { StatementError } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
 import { nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
@@ -10,16 +10,17 @@ import type { CatalogEntry, Segment } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { StoppedError } from '../domain/errors.ts'
-import { bsonType, findSpan, typedValue } from '../domain/raw-bson.ts'
+import { bsonType } from '../domain/raw-bson.ts'
 import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { measured } from '../mongo/measured.ts'
-import type { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Progressed, retry } from '../mongo/retry.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { CopiedBefore } from './copied-before.ts'
 import type { SegmentProgress } from './segment-progress.ts'
+import { openSegment, type SegmentRead } from './segment-read.ts'
 import { insertInto, recordIdentities, type SegmentWriteParts } from './segment-writes.ts'
 
 /** Bytes per read batch, and thus per insert. Each segment being copied has two batches in memory. */
@@ -36,9 +37,9 @@ export interface CopySegmentParts extends SegmentWriteParts {
 }
 
 /**
- * Copies one range, starting at the last acknowledged `_id`. It reads the next batch while the current one is written.
- * Resolves when the range is on the destination or the collection was dropped. A retry reopens an interrupted cursor
- * where it stopped.
+ * Copies one segment, starting where its stored progress ends. It reads the next batch while the current one is written.
+ * Resolves when the segment is on the destination or the collection was dropped. A retry reopens an interrupted read
+ * as `openSegment` says.
  */
 export async function copySegment(parts: CopySegmentParts, entry: CatalogEntry, segment: Segment): Promise<void> {
   await retry(`copying ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
@@ -68,7 +69,6 @@ async function copyFrom(
   progressed: Progressed,
 ): Promise<void> {
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
-  const natural = isCapped(entry.wanted.options)
   if (segment.last?.[0] === bsonType.maxKey) {
     // No document follows MaxKey, and the server refuses a range that begins there.
     segment.done = true
@@ -76,23 +76,16 @@ async function copyFrom(
     return
   }
   let batchSize = batchDocumentsMax
-  if (natural) {
-    // A read in natural order cannot resume at an _id. It starts again, and documents that already exist are ignored.
-    parts.progressed(-segment.bytes)
-    segment.bytes = 0
-    segment.documents = 0
-  }
   const { throttle, context } = parts
   const firstBatchSize = Math.ceil((unmeasuredBatchDocuments * throttle.batchBytes(batchBytesMax)) / batchBytesMax)
-  const bounds = { from: segment.last ?? segment.from, to: segment.to }
-  const open = (): Promise<RawCursor> =>
-    natural
-      ? openNatural(parts.source, collection, parts.startTime, firstBatchSize)
-      : openBulkRange(parts.source, collection, bounds, parts.startTime, firstBatchSize)
-  const cursor = await throttle.read(context.signal, () => measured(context, 'copyRead', open))
-  const adjacentIds = AdjacentIds.of(parts.source, parts.destination, entry)
+  const endsBeforeMaxKey = (segment.last ?? segment.from) !== null && segment.to === null
+  const open = (): Promise<SegmentRead> => openSegment(parts, entry, segment, firstBatchSize)
+  const read = await throttle.read(context.signal, () => measured(context, 'copyRead', open))
+  // In natural order, documents with one `_id` are not adjacent. `planCopy` excludes collections that may have some.
+  const adjacentIds = segment.natural ? null : AdjacentIds.of(parts.source, parts.destination, entry)
+  const copied = CopiedBefore.of(parts, entry, segment)
   try {
-    let reading = cursor.next()
+    let reading = read.next()
     let first = true
     for (;;) {
       const batch = await reading
@@ -102,27 +95,25 @@ async function copyFrom(
       batchSize = nextBatchSize({ documents: batch.documents.length, bytes }, limits(throttle), batchSize)
       // Reads the next batch while this one is written. The next iteration awaits it and throws its error.
       const options = { batchSize, timeoutMS: scanLimitMS }
-      reading = throttle.read(context.signal, () => measured(context, 'copyRead', () => cursor.next(options)))
+      reading = throttle.read(context.signal, () => measured(context, 'copyRead', () => read.next(options)))
       reading.catch(() => {})
       if (context.signal.aborted) throw new StoppedError()
       await adjacentIds?.check(batch.documents)
-      await writeBatch(
-        parts,
-        entry,
-        segment,
-        first ? withoutRepeated(segment, batch.documents) : batch.documents,
-        natural,
-      )
-      // An interrupted read in natural order starts again from the beginning.
-      progressed(!natural)
+      const documents = first ? withoutRepeated(segment, batch.documents) : batch.documents
+      if (documents.length > 0 && (await writeBatch(parts, entry, documents, copied))) {
+        read.acknowledged(batch)
+        count(parts, segment, documents)
+      }
+      progressed(read.resumes)
       first &&= batch.documents.length === 0
       if (!parts.isKnown(entry)) break
     }
     await reading
-    // A range without bounds already includes MaxKey.
-    if (!natural && bounds.from && !bounds.to) await copyMaxKey(parts, entry, segment, collection, adjacentIds)
+    // A read without bounds already includes MaxKey.
+    if (endsBeforeMaxKey) await copyMaxKey(parts, entry, segment, collection, adjacentIds)
+    if (parts.isKnown(entry)) await read.confirm()
   } finally {
-    await cursor.close()
+    await read.close()
   }
   segment.done = true
   parts.progress.record(segment)
@@ -137,7 +128,9 @@ async function copyMaxKey(
 ): Promise<void> {
   for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
     await adjacentIds?.check(documents)
-    if (parts.isKnown(entry)) await writeBatch(parts, entry, segment, withoutRepeated(segment, documents), true)
+    const missing = withoutRepeated(segment, documents)
+    if (missing.length === 0 || !parts.isKnown(entry)) continue
+    if (await writeBatch(parts, entry, missing, null)) count(parts, segment, missing)
   }
 }
 
@@ -163,17 +156,20 @@ function withoutRepeated(segment: Segment, read: Buffer[]): Buffer[] {
   return isRepeated ? read.slice(1) : read
 }
 
+/**
+ * Inserts documents, and records those that an index refuses. Returns false when an event dropped the collection in the
+ * meantime.
+ */
 async function writeBatch(
   parts: CopySegmentParts,
   entry: CatalogEntry,
-  segment: Segment,
-  documents: Buffer[],
-  natural: boolean,
-): Promise<void> {
-  const last = documents.at(-1)
-  if (!last) return
+  read: Buffer[],
+  copied: CopiedBefore | null,
+): Promise<boolean> {
+  const documents = copied ? await copied.without(read) : read
+  if (documents.length === 0) return true
   const failed = await insertInto(parts, entry, documents)
-  if (!failed) return
+  if (!failed) return false
   const refused: Buffer[] = []
   const idElementAt = ({ index }: StatementError): Buffer => idElementOf(documents[index] as Buffer)
   // An error for which `ofOtherIndex` is null may come from the `_id` index or from another one. The read below shows
@@ -197,11 +193,15 @@ async function writeBatch(
     if (error.code === code.duplicateKey && existing.has(identityKey(idElementAt(error)))) continue
     refused.push(idElementAt(error))
   }
+  copied?.inserted(documents.length, failed.length - refused.length)
   // An index refuses this version of the document. The source has the same index, so it has changed or deleted the
   // document since this version was read. The recorded documents are read again when the copy ends.
   await recordIdentities(parts, entry, refused)
-  const id = findSpan(last, '_id')
-  if (id && !natural) segment.last = typedValue(last, id)
+  return true
+}
+
+/** Adds acknowledged documents to the progress of the segment. */
+function count(parts: CopySegmentParts, segment: Segment, documents: Buffer[]): void {
   const bytes = bytesOf(documents)
   segment.bytes += bytes
   parts.progressed(bytes)

@@ -1,7 +1,7 @@
 import type { Cluster } from '../mongo/cluster.ts'
 import type { SourceCollection } from '../mongo/collection-name.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
-import { readByIds } from './read-documents.ts'
+import { readDocuments } from './read-documents.ts'
 
 /**
  * Returns which of these `_id`s exist in this collection. Reads with majority read concern. If each shard enforces
@@ -13,7 +13,9 @@ export async function existingIds(
   idElements: Buffer[],
 ): Promise<Set<IdentityKey>> {
   const existing = new Set<IdentityKey>()
-  for await (const documents of readByIds(cluster, collection, idElements.map(idOf), cluster.latest)) {
+  // The server reads the `_id` index and no documents, unless a collation or a shard key requires them.
+  const requested = { ids: idElements.map(idOf), fields: [] }
+  for await (const documents of readDocuments(cluster, collection, requested, cluster.latest)) {
     for (const document of documents) existing.add(identityKey(idElementOf(document)))
   }
   return existing

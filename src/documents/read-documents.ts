@@ -1,4 +1,4 @@
-import { type Document, ReadPreference } from 'mongodb'
+import { type ClientSession, type Document, ReadPreference } from 'mongodb'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type Cluster, toTimestamp } from '../mongo/cluster.ts'
@@ -219,6 +219,30 @@ export async function openNatural(
   return await openScan(cluster, collection, notBefore, batchSize, { hint: { $natural: 1 } })
 }
 
+/**
+ * Opens a resumable read in natural order, in a session that stays at one member of a replica set. Only the primary
+ * answers.
+ * @param resumeAfter the token at which the read resumes; null for a read from the beginning
+ */
+export async function openNaturalIn(
+  session: ClientSession,
+  cluster: Cluster,
+  collection: SourceCollection,
+  notBefore: ClusterTime,
+  batchSize: number,
+  resumeAfter: Document | null,
+): Promise<RawCursor> {
+  const command = findOf(cluster, collection, {
+    hint: { $natural: 1 },
+    $_requestResumeToken: true,
+    ...(resumeAfter ? { $_resumeAfter: resumeAfter } : {}),
+    batchSize,
+    readConcern: { level: 'majority', afterClusterTime: toTimestamp(notBefore) },
+  })
+  const opening = RawCursor.openIn(session, cluster, collection.database, command, scanLimitMS, ReadPreference.primary)
+  return await unlessGone(cluster, opening)
+}
+
 async function openScan(
   cluster: Cluster,
   collection: SourceCollection,
@@ -242,7 +266,11 @@ async function openFind(
   timeoutMS?: number,
   readPreference?: ReadPreference,
 ): Promise<RawCursor> {
-  const uuid = toUuid(collection.uuid)
-  const command = cluster.before6 ? { find: uuid, ...shape } : { find: collection.name, ...shape, collectionUUID: uuid }
+  const command = findOf(cluster, collection, shape)
   return await unlessGone(cluster, RawCursor.open(cluster, collection.database, command, timeoutMS, readPreference))
+}
+
+function findOf(cluster: Cluster, collection: SourceCollection, shape: Document): Document {
+  const uuid = toUuid(collection.uuid)
+  return cluster.before6 ? { find: uuid, ...shape } : { find: collection.name, ...shape, collectionUUID: uuid }
 }

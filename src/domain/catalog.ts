@@ -2,6 +2,7 @@ import type { ClusterTime } from './cluster-time.ts'
 import { type CollectionDefinition, isCapped, isCollated } from './definition.ts'
 import { assert } from './errors.ts'
 import { namespace } from './namespace.ts'
+import type { NaturalRead } from './natural-order.ts'
 import type { ShardKey } from './shard-key.ts'
 
 /**
@@ -153,7 +154,8 @@ export const segmentBytes = 32 * 1024 * 1024
 
 /**
  * One contiguous range of a collection's `_id`s, the unit of the copy. An interrupted copy resumes after the last
- * acknowledged `_id` of the segment.
+ * acknowledged `_id` of the segment. A collection that is read in natural order has one segment without bounds, which
+ * resumes as `natural` says: until it is done, each of its documents may or may not be copied.
  */
 export interface Segment {
   /** UUID on the source. */
@@ -167,6 +169,8 @@ export interface Segment {
   to: Buffer | null
   /** The last `_id` whose insert, like every earlier insert of the segment, is acknowledged; null before the first. */
   last: Buffer | null
+  /** Null if the segment is read in `_id` order. */
+  natural: NaturalRead | null
   done: boolean
   /** Documents and bytes that are copied so far. */
   documents: number

@@ -49,6 +49,10 @@ export function secondaryIndexes(all: IndexSpecification[]): IndexSpecification[
   return all.filter((one) => !isTruthy(fieldNamed(one, 'clustered')) && indexName(one) !== '_id_')
 }
 
+export function isClustered(options: RawFields): boolean {
+  return fieldNamed(options, 'clusteredIndex') !== undefined
+}
+
 export function isCapped(options: RawFields): boolean {
   return isTruthy(fieldNamed(options, 'capped'))
 }

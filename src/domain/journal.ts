@@ -57,6 +57,10 @@ export interface JournalFields {
    * stored positions stay.
    */
   'convergence planned': { collections: number; all: boolean }
+  /** The order in which a collection is read that is to be copied in natural order, or whose `_id`s are random. */
+  'copy order': { namespace: string; order: 'natural' | '_id'; reason: string }
+  /** `bytes`: what was already copied, and is read again. */
+  'copy begins again': { namespace: string; bytes: number }
   'collection copied': { namespace: string; bytes: number; partitions: number }
   /** Logged when `buildIndexes` delays the indexes until the collection is copied. */
   'indexes built': { namespace: string; indexes: number; seconds: number }
@@ -141,6 +145,8 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'zone not copied': 'warn',
   'balancing not copied': 'warn',
   'convergence planned': 'info',
+  'copy order': 'info',
+  'copy begins again': 'warn',
   'collection copied': 'info',
   'indexes built': 'info',
   'copy ended': 'info',

@@ -17,6 +17,17 @@ export interface StartConfiguration {
   existingData: ExistingData
   /** How to treat selected time-series collections of the source. */
   timeseries: TimeSeries
+  /** Collections that are copied in natural order; null if none is requested. */
+  copyInNaturalOrder: readonly NaturalSelection[] | null
+  /** Whether large collections of a replica set whose `_id`s are random are copied in natural order too. */
+  detectRandomId: boolean
+}
+
+/** The collections of a database that are copied in natural order: all of them, if `collections` is absent. */
+export interface NaturalSelection {
+  /** A name; `.` stands for all databases. */
+  database: string
+  collections?: string[] | undefined
 }
 
 /**

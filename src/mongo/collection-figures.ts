@@ -96,7 +96,8 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
     sums('segments', {
       copiedBytes: { $sum: '$bytes' },
       copiedDocuments: { $sum: '$documents' },
-      ranges: { $sum: 1 },
+      // A segment that is read in natural order has a range more than splits.
+      ranges: { $sum: { $add: [1, { $size: { $ifNull: ['$splits', []] } }] } },
     }),
     sums('verifiedRanges', {
       hashedRanges: { $sum: 1 },

@@ -14,7 +14,9 @@ import { notLost } from '../domain/not-lost.ts'
 
 /** The server's error codes by name (src/mongo/base/error_codes.yml in its source). */
 export const code = {
+  badValue: 2,
   hostUnreachable: 6,
+  failedToParse: 9,
   unauthorized: 13,
   authenticationFailed: 18,
   illegalOperation: 20,
@@ -37,6 +39,7 @@ export const code = {
   cappedPositionLost: 136,
   cannotIndexParallelArrays: 171,
   queryPlanKilled: 175,
+  keyNotFound: 211,
   transactionTooOld: 225,
   invalidResumeToken: 260,
   changeStreamFatalError: 280,

@@ -42,9 +42,6 @@ export type PositionKey = number | 'reverse' | 'former'
  */
 const collectionsVersion = { writes: 3, reads: [1, 2, 3] } as const
 
-/** Version 2 has the position of a segment in the plan in another field, by which an earlier release would not sort. */
-const segmentsVersion = { writes: 2, reads: [1, 2] } as const
-
 /**
  * Version 2 has other names for three parts of an instance's context. An earlier release would take a context of version
  * 2 for one of an instance that has verified nothing and takes part in no commit, so it must refuse that version.
@@ -86,7 +83,7 @@ export class Metadata {
     this.#stored = new StoredDocuments(destination, context)
     this.#instances = new StoredDocuments(destination, context, instancesVersion)
     this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2, 3] })
-    this.segments = new SegmentStore(new StoredDocuments(destination, context, segmentsVersion), coordinator)
+    this.segments = new SegmentStore((version) => new StoredDocuments(destination, context, version), coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = new StoredDocuments(destination, context, collectionsVersion)
     this.collections = new CollectionStore(collections, this, coordinator)
@@ -248,18 +245,33 @@ function recordOf(found: Document): SyncRecord {
   }
 }
 
-/** Earlier releases stored no `existingData`, and no `timeseries`. The order of the fields is that of a new request. */
-function configurationOf({ existingData, timeseries, ...others }: Document): StartConfiguration {
-  return { ...others, existingData: existingData ?? 'refuse', timeseries: timeseries ?? 'refuse' } as StartConfiguration
+/**
+ * Earlier releases stored none of these fields, and their defaults are not stored. The order of the fields is that of a
+ * new request.
+ */
+function configurationOf({
+  existingData = 'refuse',
+  timeseries = 'refuse',
+  copyInNaturalOrder = null,
+  detectRandomId = true,
+  ...others
+}: Document): StartConfiguration {
+  return { ...others, existingData, timeseries, copyInNaturalOrder, detectRandomId } as unknown as StartConfiguration
 }
 
 /**
- * Leaves the default of `timeseries` out, so that an earlier release still finds its own configuration in the record.
- * It refuses a record with `skip` because of its version (`recordVersion`).
+ * Leaves the defaults of newer fields out, so that an earlier release still finds its own configuration in the record.
+ * It refuses a record with `skip` because of its version (`recordVersion`). It would plan a collection that is to be
+ * copied in natural order in ranges of `_id`s, which is right too, and refuses a plan in natural order (`SegmentStore`).
  */
 function storedRecord({ configuration, ...others }: SyncRecord): Document {
-  const { timeseries, ...known } = configuration
-  return { configuration: timeseries === 'skip' ? configuration : known, ...others }
+  const { timeseries, copyInNaturalOrder, detectRandomId, ...known } = configuration
+  const newer = {
+    ...(timeseries === 'skip' && { timeseries }),
+    ...(copyInNaturalOrder && { copyInNaturalOrder }),
+    ...(detectRandomId === false && { detectRandomId }),
+  }
+  return { configuration: { ...known, ...newer }, ...others }
 }
 
 function storedPosition(position: StreamPosition): Document {

@@ -1,4 +1,4 @@
-import { type ClientSession, type Document, Long, type ReadPreference } from 'mongodb'
+import { BSON, type ClientSession, type Document, Long, type ReadPreference } from 'mongodb'
 import type { Cluster } from './cluster.ts'
 import { stayAtOneMember, stayAtOneRouter } from './same-server.ts'
 
@@ -42,9 +42,21 @@ export class RawCursor {
     readPreference?: ReadPreference,
   ): Promise<RawCursor> {
     const session = cluster.startSession()
-    const from = readPreference === undefined ? {} : { readPreference }
     if (readPreference === undefined) stayAtOneRouter(session)
     else stayAtOneMember(session)
+    return await RawCursor.openIn(session, cluster, database, command, timeoutMS, readPreference)
+  }
+
+  /** Opens a cursor in a session that the caller has used before. The cursor ends it. */
+  static async openIn(
+    session: ClientSession,
+    cluster: Cluster,
+    database: string,
+    command: Document,
+    timeoutMS?: number,
+    readPreference?: ReadPreference,
+  ): Promise<RawCursor> {
+    const from = readPreference === undefined ? {} : { readPreference }
     try {
       const reply = await cluster.read(database, command, {
         session,
@@ -98,6 +110,11 @@ export class RawCursor {
     return toBatch(reply)
   }
 
+  /** Runs a command on the server of the cursor. */
+  run(database: string, command: Document): Promise<Document> {
+    return this.#cluster.read(database, command, { session: this.#session, ...this.#from })
+  }
+
   async close(): Promise<void> {
     if (this.#id) {
       await this.#cluster
@@ -117,6 +134,11 @@ export interface RawBatch {
   documents: Buffer[]
   /** For change streams: a stream that resumes after this token continues right after this batch. */
   resumeToken: { _data: string } | null
+  /**
+   * For reads with `$_requestResumeToken`: the token, as a BSON document, with which a read resumes right after this
+   * batch. Null if there is none.
+   */
+  recordToken: Buffer | null
 }
 
 function toBatch(reply: Document): RawBatch {
@@ -124,7 +146,15 @@ function toBatch(reply: Document): RawBatch {
   return {
     documents: (cursor.firstBatch ?? cursor.nextBatch) as Buffer[],
     resumeToken: cursor.postBatchResumeToken ?? null,
+    recordToken: recordTokenOf(cursor.postBatchResumeToken),
   }
+}
+
+/** The server accepts the record id only as the int64 that it has sent. The driver has parsed it as a number. */
+function recordTokenOf(token: Document | undefined): Buffer | null {
+  const recordId = token?.['$recordId'] as unknown
+  if (!Number.isSafeInteger(recordId)) return null
+  return Buffer.from(BSON.serialize({ ...token, $recordId: Long.fromNumber(recordId as number) }))
 }
 
 function openId(reply: Document): Long | null {

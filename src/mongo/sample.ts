@@ -5,6 +5,7 @@ import type { Cluster } from './cluster.ts'
 import { type SourceCollection, unlessGone } from './collection-name.ts'
 import { code, codeOf } from './errors.ts'
 import { RawCursor } from './raw-cursor.ts'
+import { RawValue } from './raw-values.ts'
 import { toUuid } from './uuid.ts'
 
 export interface CollectionSize {
@@ -84,4 +85,29 @@ export async function sampleIds(cluster: Cluster, collection: SourceCollection, 
   } finally {
     await cursor.close()
   }
+}
+
+/**
+ * The record ids of the documents with these `_id`s, in the order of the collection's `_id` index. Documents that no
+ * longer exist are left out. Reads only the index. Not for clustered collections, and not through mongos.
+ */
+export async function recordIdsOf(
+  cluster: Cluster,
+  collection: SourceCollection,
+  ids: readonly TypedValue[],
+): Promise<bigint[]> {
+  const uuid = toUuid(collection.uuid)
+  const command = {
+    ...(cluster.before6 ? { find: uuid } : { find: collection.name, collectionUUID: uuid }),
+    filter: { _id: { $in: ids.map((id) => new RawValue(id)) } },
+    hint: { _id: 1 },
+    sort: { _id: 1 },
+    projection: { _id: 1 },
+    showRecordId: true,
+  }
+  const documents = await unlessGone(cluster, RawCursor.readAll(cluster, collection.database, command))
+  return documents.flatMap((document) => {
+    const span = findSpan(document, '$recordId')
+    return span ? [document.readBigInt64LE(span.valueStart)] : []
+  })
 }

@@ -1,8 +1,9 @@
 import { Binary, type Document } from 'mongodb'
 import type { Segment } from '../domain/catalog.ts'
+import type { NaturalRead } from '../domain/natural-order.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
-import { notOfLater, type StoredDocuments } from './stored-documents.ts'
+import { bytesOf, notOfLater, type StoredDocuments, type StoredVersion } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
 /** The largest number of UUIDs in one `$in`. */
@@ -16,16 +17,33 @@ const spareCandidates = 8
  */
 const inOrder = { priority: 1 } as const
 
+/**
+ * Version 2 has the position of a segment in the plan in another field, by which the release that knows version 1 would
+ * not sort. Version 3 is a segment that is read in natural order. Its ranges for the verifier are not its bounds, and a
+ * build without natural order would store its numbers of verified ranges among those of this release. The version makes
+ * such a build refuse the segment, also if it knows version 2. All other segments are written in version 2. `toSegment`
+ * decides by the fields, not by the version.
+ */
+const reads = [1, 2, 3] as const
+const versions = { ranges: { writes: 2, reads }, natural: { writes: 3, reads } } as const
+
 /** The segments of the copy, each claimed by one instance: collection `segments` of the metadata database. */
 export class SegmentStore {
   readonly #stored: StoredDocuments
+  /** Writes segments that are read in natural order. */
+  readonly #storedNatural: StoredDocuments
   readonly #coordinator: { readonly term: number }
 
   /**
+   * @param stored returns the stored documents in this version
    * @param coordinator the coordinator's term: an earlier term cannot remove, replace or open a later term's segments
    */
-  constructor(stored: StoredDocuments, coordinator: { readonly term: number } = { term: 0 }) {
-    this.#stored = stored
+  constructor(
+    stored: (version: StoredVersion) => StoredDocuments,
+    coordinator: { readonly term: number } = { term: 0 },
+  ) {
+    this.#stored = stored(versions.ranges)
+    this.#storedNatural = stored(versions.natural)
     this.#coordinator = coordinator
   }
 
@@ -36,23 +54,25 @@ export class SegmentStore {
    */
   async plan(segments: Segment[]): Promise<void> {
     const term = this.#coordinator.term
-    await this.#stored.updateFenced(
-      'segments',
-      segments.map((segment) => ({
-        q: { _id: keyOf(segment), term: notOfLater(term) },
-        u: {
-          term,
-          ...progressOf(segment),
-          ...boundsOf(segment),
-          claimable: false,
-          owner: null,
-          ownerID: null,
-          previousID: null,
-          claim: 0,
-        },
-        upsert: true,
-      })),
-    )
+    for (const [stored, ofVersion] of this.#byVersion(segments)) {
+      await stored.updateFenced(
+        'segments',
+        ofVersion.map((segment) => ({
+          q: { _id: keyOf(segment), term: notOfLater(term) },
+          u: {
+            term,
+            ...progressOf(segment),
+            ...boundsOf(segment),
+            claimable: false,
+            owner: null,
+            ownerID: null,
+            previousID: null,
+            claim: 0,
+          },
+          upsert: true,
+        })),
+      )
+    }
   }
 
   /** Makes the segments of these collections claimable: their plan is stored completely and will not be made again. */
@@ -60,7 +80,8 @@ export class SegmentStore {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
       const q = { collection: { $in: collections }, claimable: { $ne: true }, term: notOfLater(this.#coordinator.term) }
-      await this.#stored.update('segments', [{ q, u: { $set: { claimable: true } }, multi: true }])
+      // A pipeline keeps the schema version of each segment.
+      await this.#stored.update('segments', [{ q, u: [{ $set: { claimable: true } }], multi: true }])
     }
   }
 
@@ -69,13 +90,15 @@ export class SegmentStore {
    * removed. After a collection was split again, the same ordinal is a different range with another claim.
    */
   async saveProgress(segments: Segment[], owner: OwnerToken): Promise<void> {
-    await this.#stored.update(
-      'segments',
-      segments.map((segment) => ({
-        q: { _id: keyOf(segment), owner, claim: segment.claim },
-        u: { $set: progressOf(segment) },
-      })),
-    )
+    for (const [stored, ofVersion] of this.#byVersion(segments)) {
+      await stored.update(
+        'segments',
+        ofVersion.map((segment) => ({
+          q: { _id: keyOf(segment), owner, claim: segment.claim },
+          u: { $set: progressOf(segment) },
+        })),
+      )
+    }
   }
 
   /**
@@ -122,7 +145,7 @@ export class SegmentStore {
    */
   async release(owner: OwnerToken, lastClaim: number): Promise<void> {
     const q = { owner, done: false, claim: { $lte: lastClaim } }
-    await this.#stored.update('segments', [{ q, u: { $set: { owner: null } }, multi: true }])
+    await this.#stored.update('segments', [{ q, u: [{ $set: { owner: null } }], multi: true }])
   }
 
   /** UUIDs of collections that have unfinished segments. */
@@ -194,6 +217,16 @@ export class SegmentStore {
     await this.#stored.createIndex('segments', { done: 1, owner: 1, ...inOrder }, 'done_owner_priority')
   }
 
+  #byVersion(segments: Segment[]): [StoredDocuments, Segment[]][] {
+    const natural = segments.filter((segment) => segment.natural)
+    const ranges = segments.filter((segment) => !segment.natural)
+    const all: [StoredDocuments, Segment[]][] = [
+      [this.#stored, ranges],
+      [this.#storedNatural, natural],
+    ]
+    return all.filter(([, ofVersion]) => ofVersion.length > 0)
+  }
+
   async #ownersOfUnfinished(): Promise<OwnerToken[]> {
     const owners = await this.#stored.distinct('segments', 'owner', { done: false })
     return owners.filter((owner): owner is OwnerToken => owner !== null)
@@ -215,6 +248,7 @@ function boundsOf(segment: Segment): Document {
     priority: segment.priority,
     from: segment.from ? new Binary(segment.from) : null,
     to: segment.to ? new Binary(segment.to) : null,
+    ...(segment.natural && { splits: segment.natural.splits.map(toBinary) }),
   }
 }
 
@@ -225,6 +259,7 @@ function progressOf(segment: Segment): Document {
     documents: segment.documents,
     bytes: segment.bytes,
     attempts: segment.attempts,
+    ...(segment.natural && { server: segment.natural.server, tokens: segment.natural.tokens.map(toBinary) }),
   }
 }
 
@@ -237,6 +272,7 @@ function toSegment(document: Document): Segment {
     from: optionalBytes(document['from']),
     to: optionalBytes(document['to']),
     last: optionalBytes(document['last']),
+    natural: naturalOf(document),
     done: document['done'] as boolean,
     documents: document['documents'] as number,
     bytes: document['bytes'] as number,
@@ -246,6 +282,19 @@ function toSegment(document: Document): Segment {
   }
 }
 
+function naturalOf(document: Document): NaturalRead | null {
+  if (!document['splits']) return null
+  return {
+    splits: (document['splits'] as Binary[]).map(bytesOf),
+    server: document['server'] as string | null,
+    tokens: (document['tokens'] as Binary[]).map(bytesOf),
+  }
+}
+
+function toBinary(bytes: Buffer): Binary {
+  return new Binary(bytes)
+}
+
 function optionalBytes(value: unknown): Buffer | null {
-  return value ? Buffer.from((value as Binary).buffer) : null
+  return value ? bytesOf(value) : null
 }

@@ -10,6 +10,7 @@ import type { Coordination } from '../coordination/coordination.ts'
 import type { Peers } from '../coordination/peers.ts'
 import type { SyncStore } from '../coordination/sync-store.ts'
 import { CollectionCopy } from '../copy/collection-copy.ts'
+import { CopyOrder } from '../copy/copy-order.ts'
 import { planConvergence } from '../copy/plan-convergence.ts'
 import { DeferredOptions } from '../definitions/deferred-options.ts'
 import { DestinationDefinitions } from '../definitions/destination-definitions.ts'
@@ -285,6 +286,7 @@ export class Replication {
       metadata,
       catalog: this.catalog,
       coordination,
+      order: new CopyOrder({ source, destination }, record.configuration),
       partitionCount: record.partitions,
       throttle: this.#parts.throttle,
       context,

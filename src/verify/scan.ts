@@ -6,6 +6,7 @@ import { type Catalog, type CatalogEntry, segmentBytes } from '../domain/catalog
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
+import { idRangesOf } from '../domain/natural-order.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
@@ -128,12 +129,12 @@ export class Scan {
 
   /**
    * Returns the unfinished ranges of these collections. The ranges are the segments of the copy, or one range for a
-   * collection without segments.
+   * collection without segments. Those of a collection that was copied in natural order are stored with its segment.
    */
   async #open(entries: CatalogEntry[]): Promise<Range[]> {
     const segments = await this.#parts.metadata.segments.load(entries.map(({ uuid }) => uuid))
     return entries.flatMap((entry) => {
-      const bounds: RangeBounds[] = segments.get(entry.uuid) ?? [{ from: null, to: null }]
+      const bounds: RangeBounds[] = segments.get(entry.uuid)?.flatMap(idRangesOf) ?? [{ from: null, to: null }]
       this.#planned.set(entry.uuid, bounds.length)
       const done = new Set((this.#done.get(entry.uuid) ?? []).map(({ ordinal }) => ordinal))
       return bounds

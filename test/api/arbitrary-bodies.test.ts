@@ -44,6 +44,8 @@ const field = fc.constantFrom(
   'verification',
   'existingData',
   'timeseries',
+  'copyInNaturalOrder',
+  'detectRandomId',
   '__proto__',
   'constructor',
   'toString',
@@ -104,7 +106,7 @@ test('an accepted start calls the instance once with a complete and consistent c
       if (configuration === undefined) return
       expect(configuration.source).not.toBe(configuration.destination)
       expect(configuration.buildIndexes === 'never' && configuration.reversible).toBe(false)
-      expect(Object.keys(configuration)).toHaveLength(12)
+      expect(Object.keys(configuration)).toHaveLength(14)
     }),
     { numRuns: 500 },
   )

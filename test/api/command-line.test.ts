@@ -317,6 +317,18 @@ describe('client commands', () => {
     expect(request('start', '--existingData', 'converge').body).toEqual({ inline: { existingData: 'converge' } })
     expect(request('check', '--timeseries', 'skip').body).toEqual({ inline: { timeseries: 'skip' } })
     expect(request('check', '--skipDiskSpaceCheck').body).toEqual({ inline: { skipDiskSpaceCheck: true } })
+    const natural = ['shop.orders', 'crm', 'shop.a.b', '.'].flatMap((name) => ['--copyInNaturalOrder', name])
+    expect(request('start', ...natural, '--no-detectRandomId').body).toEqual({
+      inline: {
+        copyInNaturalOrder: [
+          { database: 'shop', collections: ['orders', 'a.b'] },
+          { database: 'crm' },
+          { database: '.' },
+        ],
+        detectRandomId: false,
+      },
+    })
+    expect(refused(['start', '--copyInNaturalOrder', 'admin'])).toMatch(/never synced/)
     expect(request('start', '--enableUserWriteBlocking', 'true').body).toEqual({
       inline: { enableUserWriteBlocking: true },
     })

@@ -106,6 +106,8 @@ describe('the body of start', () => {
       verification: { type: 'object', properties: { enabled: { type: 'boolean', default: true } } },
       existingData: { type: 'string', enum: ['refuse', 'converge'], default: 'refuse' },
       timeseries: { type: 'string', enum: ['refuse', 'skip'], default: 'refuse' },
+      copyInNaturalOrder: { anyOf: [{ type: 'boolean' }, { type: 'array' }] },
+      detectRandomId: { type: 'boolean', default: true },
       skipDiskSpaceCheck: { type: 'boolean', default: false },
     }
     expect(Object.keys(properties).sort()).toEqual(Object.keys(table).sort())

@@ -41,12 +41,44 @@ describe('fields and defaults', () => {
       verification: { enabled: true },
       existingData: 'refuse',
       timeseries: 'refuse',
+      copyInNaturalOrder: null,
+      detectRandomId: true,
     })
   })
 
   test('either cluster may be the source', async () => {
     const { configuration } = await send({ source: 'cluster1', destination: 'cluster0' })
     expect(configuration).toMatchObject({ source: 'cluster1', destination: 'cluster0' })
+  })
+
+  test('copyInNaturalOrder names collections, and true and "." stand for all of them', async () => {
+    const named = [{ database: 'shop', collections: ['orders'] }, { database: 'crm' }]
+    for (const [given, taken] of [
+      [true, [{ database: '.' }]],
+      [false, null],
+      [[], null],
+      [[{ database: '.' }], [{ database: '.' }]],
+      [named, named],
+    ]) {
+      const { configuration } = await send({ ...minimalStart, copyInNaturalOrder: given })
+      expect(configuration, JSON.stringify(given)).toMatchObject({ copyInNaturalOrder: taken })
+    }
+    const refused = (copyInNaturalOrder: unknown, field: string, remedy: RegExp) =>
+      expectRefused({ ...minimalStart, copyInNaturalOrder }, field, remedy)
+    await refused([{ collections: ['a'] }], 'copyInNaturalOrder[0].database', /required/)
+    await refused([{ database: 'shop', collections: [] }], 'copyInNaturalOrder[0].collections', /leave it out/)
+    await refused(
+      [{ database: 'crm' }, { database: '.', collections: ['a'] }],
+      'copyInNaturalOrder[1].collections',
+      /all/,
+    )
+    await refused('all', 'copyInNaturalOrder', /true or false or an array/)
+  })
+
+  test('detectRandomId is a boolean', async () => {
+    const { configuration } = await send({ ...minimalStart, detectRandomId: false })
+    expect(configuration).toMatchObject({ detectRandomId: false })
+    await expectRefused({ ...minimalStart, detectRandomId: 20 }, 'detectRandomId', /true or false/)
   })
 
   test('timeseries is refuse or skip', async () => {

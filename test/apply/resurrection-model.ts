@@ -1,6 +1,6 @@
 /**
  * A small model of one document whose collection is copied while its changes are applied. It tries every interleaving
- * and every crash. It mirrors src/copy/copy-segment.ts, src/copy/converge-segment.ts,
+ * and every crash. It mirrors src/copy/copy-segment.ts, src/copy/segment-read.ts, src/copy/converge-segment.ts,
  * src/documents/reconcile-documents.ts and src/apply/copy-ends.ts. Each of their rules can be disabled to show why it is
  * needed. One instance runs the copy or the convergence, and another instance applies events and ends the copy.
  *
@@ -9,6 +9,8 @@
  *   converge read ─▶ read the destination ─▶ missing: insert, or record if a document exists by now
  *                                           different, extra: record ─▶ store "done"
  *   apply    event ─▶ (absent: record it, then) write or delete ─▶ acknowledged ─▶ position stored now and then
+ *   natural  a read in natural order: a document that was deleted and inserted again since the start may be read again, or
+ *            never; the position is stored after the insert; a read that lost its position begins again
  *   end      once done: reconcile the records, with events in between ─▶ store "copied" ─▶ forget the records
  *   crash    everything not stored is forgotten, at any point
  */
@@ -33,6 +35,10 @@ export interface Rules {
   trustsOlderEvents: boolean
   /** A successor begins only when the destination has finished the writes of the crashed process. */
   waitsForDelayedWrites: boolean
+  /** The position of a read in natural order is stored only when the inserts up to it are acknowledged. */
+  positionAfterInsert: boolean
+  /** A read in natural order resumes only at record ids of the process and term that assigned them. */
+  resumesAtSameServer: boolean
 }
 
 export const rules: Rules = {
@@ -46,6 +52,8 @@ export const rules: Rules = {
   asksStore: true,
   trustsOlderEvents: false,
   waitsForDelayedWrites: true,
+  positionAfterInsert: true,
+  resumesAtSameServer: true,
 }
 
 type Version = number
@@ -61,6 +69,8 @@ interface State {
 
   /** Whether the collection existed on the destination at the start. */
   converges: boolean
+  /** Whether the copy reads in natural order. */
+  natural: boolean
   copy: 'begin' | 'read' | 'compared' | 'inserted' | 'done'
   /** The version that the copy has read and not inserted yet. */
   held: Version | null
@@ -77,7 +87,8 @@ interface State {
 
   /** Whether the process remembers that it has recorded an identity. It does so a step after the record is stored. */
   hasRecords: boolean
-  stored: { done: boolean; copied: boolean; record: boolean; position: number }
+  /** `passed`: the stored position of a read in natural order is after the document. */
+  stored: { done: boolean; copied: boolean; record: boolean; position: number; passed: boolean }
   crashesLeft: number
 }
 
@@ -93,6 +104,31 @@ function sourceStep(state: State): State | null {
   if (step === 'insert') return { ...next, source: version, events: [...state.events, { kind: 'insert', version }] }
   if (step === 'update') return { ...next, source: version, events: [...state.events, { kind: 'update' }] }
   return { ...next, source: null, events: [...state.events, { kind: 'delete' }] }
+}
+
+/** The steps of a copy in natural order in addition to those of every copy. */
+function naturalSteps(state: State, rules: Rules): Step[] {
+  if (!state.natural || state.copy === 'done') return []
+  const steps: Step[] = []
+  const passed: State = { ...state, copy: 'inserted', held: null }
+  // An inserted document gets a new record id, which may be before or after the position of the read.
+  const hasMoved = state.events.some(({ kind }) => kind === 'insert')
+  if (state.copy === 'begin' && hasMoved) steps.push({ name: 'copy passes the document', to: passed })
+  if (state.copy === 'begin' && !rules.resumesAtSameServer) {
+    steps.push({ name: 'copy resumes at a record id of another server', to: passed })
+  }
+  if (state.copy === 'inserted' && hasMoved) {
+    steps.push({ name: 'copy reads again', to: { ...state, copy: 'read', held: state.source } })
+  }
+  if (state.copy === 'inserted' || (state.copy === 'read' && !rules.positionAfterInsert)) {
+    const to = { ...state, stored: { ...state.stored, passed: true } }
+    if (!state.stored.passed) steps.push({ name: 'position of the copy is stored', to })
+  }
+  if (state.copy === 'inserted') {
+    const to: State = { ...state, copy: 'begin', stored: { ...state.stored, passed: false } }
+    steps.push({ name: 'copy begins again', to })
+  }
+  return steps
 }
 
 function copySteps(state: State, rules: Rules): Step[] {
@@ -218,7 +254,7 @@ function crash(state: State, rules: Rules): Step[] {
   const underWay = !rules.waitsForDelayedWrites && isInserting ? state.held : null
   const to: State = {
     ...state,
-    copy: stored.done ? 'done' : 'begin',
+    copy: stored.done ? 'done' : stored.passed ? 'inserted' : 'begin',
     held: null,
     found: null,
     delayed: state.delayed ?? underWay,
@@ -237,6 +273,7 @@ function stepsOf(state: State, rules: Rules): Step[] {
   return [
     ...(source ? [{ name: `source: ${state.todo[0]}`, to: source }] : []),
     ...copySteps(state, rules),
+    ...naturalSteps(state, rules),
     ...applySteps(state, rules),
     ...endSteps(state, rules),
     ...storePosition(state, rules),
@@ -286,6 +323,8 @@ export function explore(
      * under an excluded name, followed them.
      */
     backlog?: readonly SourceStep[]
+    /** Whether the copy reads in natural order. */
+    natural?: boolean
   },
 ): Outcome {
   const start: State = {
@@ -294,6 +333,7 @@ export function explore(
     events: (scenario.backlog ?? []).map((kind) => olderEvent(kind, rules)),
     destination: scenario.existing === 'same' ? 1 : scenario.existing === 'other' ? 0 : null,
     converges: scenario.existing !== undefined,
+    natural: scenario.natural ?? false,
     copy: 'begin',
     held: null,
     found: null,
@@ -302,7 +342,7 @@ export function explore(
     within: 'begin',
     ending: 'no',
     hasRecords: false,
-    stored: { done: false, copied: false, record: false, position: 0 },
+    stored: { done: false, copied: false, record: false, position: 0, passed: false },
     crashesLeft: scenario.crashes,
   }
   const cameFrom = new Map<string, { key: string; name: string } | null>([[keyOf(start), null]])

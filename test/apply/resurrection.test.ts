@@ -68,6 +68,45 @@ describe('a document deleted while its collection is copied', () => {
   })
 })
 
+describe('a document of a collection that is read in natural order', () => {
+  const natural = scenarios.map((scenario) => ({ ...scenario, natural: true }))
+
+  it('is never resurrected, lost or left outdated, even if it is read again or not at all', () => {
+    const outcome = tryAll({}, 2, natural)
+    expect(outcome.violation).toBeNull()
+    expect(outcome.stuck).toBeNull()
+    expect(outcome.states).toBeGreaterThan(10_000)
+    expect(outcome.quiet).toBeGreaterThan(200)
+  })
+
+  it('would be lost if the position were stored before the insert is acknowledged', () => {
+    const { violation } = tryAll({ positionAfterInsert: false }, 1, natural)
+    expect(violation?.slice(0, 4)).toEqual([
+      'copy reads',
+      'position of the copy is stored',
+      'crash',
+      'copy is stored as done',
+    ])
+  })
+
+  it('would be lost if the copy resumed at a record id of another server', () => {
+    expect(tryAll({ resumesAtSameServer: false }, 0, natural).violation).toEqual([
+      'copy resumes at a record id of another server',
+      'copy is stored as done',
+      'copy ends',
+    ])
+  })
+
+  it.each<[string, Partial<Rules>, number]>([
+    ['its identity were recorded only after the delete', { record: 'after the delete' }, 0],
+    ['its record were forgotten in a crash', { assumesRecordsAfterCrash: false, asksStore: false }, 1],
+    ['the copy were stored as done before its insert is acknowledged', { doneAfterInsert: false }, 0],
+    ['a successor did not wait for the insert of a crashed process', { waitsForDelayedWrites: false }, 1],
+  ])('would be resurrected or lost if %s', (_, broken, crashes) => {
+    expect(tryAll(broken, crashes, natural).violation).not.toBeNull()
+  })
+})
+
 describe('a document of a converging collection', () => {
   const existing = (['same', 'other', 'nothing'] as const).flatMap((one) =>
     scenarios.map((scenario) => ({ ...scenario, existing: one })),

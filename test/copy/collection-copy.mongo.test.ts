@@ -16,6 +16,7 @@ emptiedClusters((two) => {
 
 const partitions = 1
 const throttle = new Throttle(3)
+const inIdOrder = { decide: async () => null }
 
 /** The entry as an instance loads it before the collection is planned. */
 async function unplanned(): Promise<CatalogEntry> {
@@ -28,7 +29,7 @@ async function unplanned(): Promise<CatalogEntry> {
 /** Does what the coordinator does, in the same order: stores the segments, stores the plan, opens the segments. */
 async function plan(entry: CatalogEntry): Promise<void> {
   const { segments, collections } = clusters.metadata
-  await segments.plan((await planCopy(clusters.source, entry)) ?? [])
+  await segments.plan((await planCopy(clusters.source, entry, inIdOrder)) ?? [])
   await segments.open(await collections.savePlanned([entry]))
 }
 
@@ -52,6 +53,7 @@ function follower(
     metadata: clusters.metadata,
     catalog,
     coordination,
+    order: inIdOrder,
     partitionCount: partitions,
     throttle,
     context: clusters.context,

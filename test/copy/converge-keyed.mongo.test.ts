@@ -74,7 +74,16 @@ describe('converging a collection whose shard key is not _id', () => {
   async function converge(): Promise<void> {
     await appendOplogNote(cluster, 'test')
     const segment: Segment = {
-      ...{ collection: entry.uuid, ordinal: 0, priority: 0, from: null, to: null, last: null, done: false },
+      ...{
+        collection: entry.uuid,
+        ordinal: 0,
+        priority: 0,
+        from: null,
+        to: null,
+        last: null,
+        natural: null,
+        done: false,
+      },
       ...{ documents: 0, bytes: 0, wasOwn: false, claim: 1, attempts: 0 },
     }
     await metadata.segments.plan([segment])

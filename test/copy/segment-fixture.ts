@@ -11,6 +11,17 @@ export const segmentOf = (
   to: TypedValue | null,
   ordinal = 0,
 ): Segment => ({
-  ...{ collection: entry.uuid, ordinal, priority: 0, from, to, last: null, done: false, documents: 0, bytes: 0 },
+  ...{
+    collection: entry.uuid,
+    ordinal,
+    priority: 0,
+    from,
+    to,
+    last: null,
+    natural: null,
+    done: false,
+    documents: 0,
+    bytes: 0,
+  },
   ...{ wasOwn: false, claim: 0, attempts: 0 },
 })

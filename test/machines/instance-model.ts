@@ -28,6 +28,8 @@ export const configuration: StartConfiguration = {
   verification: { enabled: false },
   existingData: 'refuse',
   timeseries: 'refuse',
+  copyInNaturalOrder: null,
+  detectRandomId: true,
 }
 
 export const promises = ['metadataMove', 'hold', 'leave'] as const

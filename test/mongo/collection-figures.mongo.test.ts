@@ -73,6 +73,7 @@ const segmentOf = (at: number, ordinal: number, more: Partial<Segment> = {}): Se
   priority: ordinal,
   from: null,
   to: null,
+  natural: null,
   last: null,
   done: false,
   documents: 0,

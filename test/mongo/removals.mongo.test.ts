@@ -84,7 +84,7 @@ it('the rechecks, the compared ranges and the segments are removed by commands o
   const rangesOf = (digit: number) => numbers(1_000).map((ordinal) => ({ ...range, collection: uuid(digit), ordinal }))
   await store.saveRanges([...rangesOf(1), ...rangesOf(2), ...rangesOf(3)])
   const segment = { from: null, to: null, last: null, done: false, documents: 0, bytes: 0, attempts: 0, claim: 0 }
-  const own = { collection: uuid(1), priority: 0, wasOwn: false }
+  const own = { collection: uuid(1), priority: 0, natural: null, wasOwn: false }
   await metadata.segments.plan(numbers(2_000).map((ordinal) => ({ ...segment, ...own, ordinal })))
   const removed = removedByCommands()
   await store.removeRanges([uuid(1), uuid(2)])

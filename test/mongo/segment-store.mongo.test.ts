@@ -11,7 +11,7 @@ let store: SegmentStore
 
 beforeEach(async () => {
   await one.client.db('tandem_internal').dropDatabase()
-  store = new SegmentStore(new StoredDocuments(one.cluster, testContext()))
+  store = new SegmentStore((version) => new StoredDocuments(one.cluster, testContext(), version))
   await store.createIndexes()
 })
 
@@ -31,6 +31,7 @@ function segmentsOf(collection: string, count: number, firstPriority = 0): Segme
     from: ordinal === 0 ? null : Buffer.from([0x10, ordinal]),
     to: ordinal === count - 1 ? null : Buffer.from([0x10, ordinal + 1]),
     last: null,
+    natural: null,
     done: false,
     documents: 0,
     bytes: 0,
@@ -70,6 +71,34 @@ describe('segments', () => {
     await store.remove([uuid(2)])
     expect(await load(uuid(2))).toEqual([])
     expect(await store.openCollections()).toEqual(new Set([uuid(1)]))
+  })
+
+  it('that are read in natural order are loaded as stored, in a version that every earlier build refuses', async () => {
+    const splits = [Buffer.from([0x10, 1]), Buffer.from([0x10, 2])]
+    const [planned] = segmentsOf(uuid(1), 1) as [Segment]
+    planned.natural = { splits, server: null, tokens: [] }
+    await planAndOpen([planned, ...segmentsOf(uuid(2), 1, 5)])
+    const versions = async () => {
+      const rows = await one.client.db('tandem_internal').collection('segments').find().sort({ priority: 1 }).toArray()
+      return rows.map((row) => row['schemaVersion'])
+    }
+    expect(await load(uuid(1))).toEqual([planned])
+    expect(await versions()).toEqual([3, 2])
+    // The release before reads version 1. Builds after it that do not know natural order read version 2 as well.
+    for (const reads of [[1], [1, 2]]) {
+      const earlier = new StoredDocuments(one.cluster, testContext(), { writes: 1, reads })
+      await expect(earlier.find('segments', { 'splits.0': { $exists: true } })).rejects.toThrow(/schema version 3/)
+    }
+    const [claimed, other] = (await store.claim('a#1', 1, 2, noneExpired)) as [Segment, Segment]
+    expect(claimed).toMatchObject({ ...planned, claim: 1 })
+    const natural = { splits, server: 'process term', tokens: [Buffer.from('new'), Buffer.from('old')] }
+    await store.saveProgress([{ ...claimed, natural }, other], 'a#1')
+    expect(await load(uuid(1))).toEqual([{ ...claimed, natural }])
+    // A former owner's progress does not replace it.
+    await store.saveProgress([{ ...claimed, natural: { ...natural, tokens: [] } }], 'b#1')
+    await store.release('a#1', 9)
+    expect(await store.claim('b#1', 2, 1, noneExpired)).toMatchObject([{ natural }])
+    expect(await versions()).toEqual([3, 2])
   })
 
   it('cannot be claimed before their plan is open', async () => {

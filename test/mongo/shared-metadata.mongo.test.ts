@@ -286,6 +286,7 @@ const segment = (digit: number, ordinal: number) => ({
   from: null,
   to: null,
   last: null,
+  natural: null,
   done: false,
   documents: 0,
   bytes: 0,

@@ -154,7 +154,7 @@ it('segments that an earlier release planned (version 1) are claimed and complet
   const plan = Array.from(
     { length: 3 },
     (_, ordinal): Segment => ({
-      ...{ collection, ordinal, priority: ordinal, from: null, to: null, last: null, done: false },
+      ...{ collection, ordinal, priority: ordinal, from: null, to: null, last: null, natural: null, done: false },
       ...{ documents: 0, bytes: 0, attempts: 0, wasOwn: false, claim: 0 },
     }),
   )
@@ -187,6 +187,8 @@ it('the record of the sync is loaded with all of its stored fields', async () =>
       reversible: true,
       existingData: 'converge',
       timeseries: 'skip',
+      copyInNaturalOrder: [{ database: 'shop', collections: ['orders'] }],
+      detectRandomId: false,
       includeNamespaces: [{ databaseRegex: { pattern: '^a', options: 'i' } }],
     } as unknown as StartConfiguration,
     sourceIdentity: 'one',
@@ -224,6 +226,28 @@ it('the record of an earlier release, without timeseries, is one that refuses ti
   expect(sameConfiguration(skipping, parseStartBody({ ...body, timeseries: 'skip' }))).toBe(true)
 })
 
+it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and other values match the same start', async () => {
+  const stored = one.client.db('tandem_internal').collection('sync')
+  const body = { source: 'cluster0', destination: 'cluster1' }
+  for (const more of [{}, { copyInNaturalOrder: true }, { detectRandomId: false }]) {
+    await stored.deleteMany({})
+    const configuration = parseStartBody({ ...body, ...more })
+    await metadata().createSync({
+      configuration,
+      ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
+      ...{ partitions: 17, redis: false, generation: 0 },
+    })
+    const fields = Object.keys((await stored.findOne())?.['configuration'])
+    expect(fields.filter((name) => /Natural|Random/.test(name))).toEqual(Object.keys(more))
+    const loaded = (await metadata().loadSync())?.configuration as StartConfiguration
+    expect(loaded).toEqual(configuration)
+    for (const other of [{}, { copyInNaturalOrder: true }, { detectRandomId: false }]) {
+      const same = JSON.stringify(other) === JSON.stringify(more)
+      expect(sameConfiguration(loaded, parseStartBody({ ...body, ...other }))).toBe(same)
+    }
+  }
+})
+
 it('the record has a version that an earlier release refuses only if the configuration has a value unknown to it', async () => {
   const stored = one.client.db('tandem_internal')
   const record = (buildIndexes: StartConfiguration['buildIndexes'], timeseries: TimeSeries = 'refuse'): SyncRecord => ({
@@ -233,6 +257,8 @@ it('the record has a version that an earlier release refuses only if the configu
       buildIndexes,
       existingData: 'refuse',
       timeseries,
+      copyInNaturalOrder: null,
+      detectRandomId: true,
     } as StartConfiguration,
     ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
     ...{ partitions: 17, redis: false, generation: 0 },

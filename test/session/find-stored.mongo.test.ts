@@ -28,7 +28,10 @@ const find = () => findStoredSync(clusters(), { cluster0: facts('zero'), cluster
 const conflict = expect.objectContaining({ failure: 'StoredStateConflict' })
 
 const begun: SyncRecord = {
-  configuration: { ...olderContext.configuration, existingData: 'refuse', timeseries: 'refuse' },
+  configuration: {
+    ...olderContext.configuration,
+    ...{ existingData: 'refuse', timeseries: 'refuse', copyInNaturalOrder: null, detectRandomId: true },
+  },
   sourceIdentity: 'zero',
   destinationIdentity: 'one',
   startTime: 7n,

@@ -1,0 +1,146 @@
+import { randomUUID } from 'node:crypto'
+import type { Document } from 'mongodb'
+import { expect, test } from 'vitest'
+import { commitEqual } from '../support/commit-equal.ts'
+import { canCommit } from '../support/commits.ts'
+import { expectAccepted } from '../support/instances.ts'
+import { pairedSets } from '../support/paired-sets.ts'
+import { seedData } from '../support/seed-data.ts'
+import { startSync, type Tandem } from '../support/tandem-process.ts'
+import { createWorkload } from '../support/workload.ts'
+
+/** `copyInNaturalOrder`: a collection with random `_id`s is read once, in the order of the disk, also after kill -9. */
+
+const pair = pairedSets()
+const seed = process.env['TANDEM_SEED'] ?? 'natural order'
+const documents = 5_000
+const documentBytes = 10_000
+
+/** Collections of about 50 MB, so that each has more than one segment, with random `_id`s. */
+async function load(...names: string[]): Promise<void> {
+  const text = 'x'.repeat(documentBytes)
+  for (const name of names) {
+    const collection = pair.sourceClient.db('bulk').collection<{ _id: string; text: string }>(name)
+    for (let from = 0; from < documents; from += 1_000) {
+      await collection.insertMany(Array.from({ length: 1_000 }, () => ({ _id: randomUUID(), text })))
+    }
+  }
+  // The profiler records every read of a whole collection.
+  await pair.sourceClient.db('bulk').command({ profile: 2, slowms: 0 })
+}
+
+interface Reads {
+  /** Finds in natural order, from the beginning and resumed. */
+  begun: number
+  resumed: number
+  /** Documents that finds in natural order and their getMores have returned. */
+  documents: number
+  /** Finds over a range of `_id`s. */
+  ranges: number
+}
+
+async function readsOf(name: string): Promise<Reads> {
+  const entries = await pair.sourceClient
+    .db('bulk')
+    .collection('system.profile')
+    .find({ ns: `bulk.${name}` })
+    .toArray()
+  const commandOf = (entry: Document): Document => entry['originatingCommand'] ?? entry['command'] ?? {}
+  const natural = entries.filter((entry) => commandOf(entry)['hint']?.$natural === 1)
+  const finds = natural.filter(({ op }) => op === 'query')
+  return {
+    begun: finds.filter((entry) => !commandOf(entry)['$_resumeAfter']).length,
+    resumed: finds.filter((entry) => commandOf(entry)['$_resumeAfter']).length,
+    documents: natural.reduce((sum, { nreturned }) => sum + (nreturned ?? 0), 0),
+    ranges: entries.filter((entry) => entry['op'] === 'query' && commandOf(entry)['min']).length,
+  }
+}
+
+async function limit(
+  tandem: Tandem,
+  limits: Partial<Record<'bytesPerSecond' | 'readConcurrency', number | null>>,
+): Promise<void> {
+  const response = await fetch(`${tandem.url}/api/v1/limits`, { method: 'PATCH', body: JSON.stringify(limits) })
+  expect(response.status).toBe(200)
+}
+
+/** The instances that are copying a segment and have stored a position in it. */
+async function ownersWithTokens(): Promise<string[]> {
+  const segments = pair.destinationClient.db('tandem_internal').collection('segments')
+  const owners = await segments.distinct('ownerID', { done: false, 'tokens.0': { $exists: true } })
+  return owners.sort()
+}
+
+const copiedAtLeast = (tandem: Tandem, bytes: number) =>
+  tandem.waitFor(({ collectionCopy }) => (collectionCopy?.estimatedCopiedBytes ?? 0) >= bytes, {
+    timeoutSeconds: 60,
+    what: `${bytes} bytes copied`,
+  })
+
+test('under a random workload, a copy that is killed twice resumes by its tokens and ends equal', async () => {
+  await seedData(pair.source.uri, seed, 0.1)
+  await load('uuids')
+  const changed = pair.sourceClient.db('bulk').collection<{ _id: string; text: string }>('uuids')
+  const workload = createWorkload({ uri: pair.source.uri, seed, ddl: true, transactions: true })
+  const request = { copyInNaturalOrder: [{ database: 'bulk' }], verification: { enabled: true } }
+  for (let round = 1; round <= 2; round++) {
+    const tandem = await pair.startInstance()
+    await limit(tandem, { bytesPerSecond: 5_000_000 })
+    if (round === 1) await startSync(tandem, request)
+    await copiedAtLeast(tandem, round * 12_000_000)
+    await workload.runSteps(10)
+    // Deletes and updates documents that are copied, and others that are not.
+    const some = await changed.aggregate([{ $sample: { size: 200 } }, { $project: { _id: 1 } }]).toArray()
+    await changed.deleteMany({ _id: { $in: some.slice(0, 50).map(({ _id }) => _id) } })
+    await changed.updateMany({ _id: { $in: some.slice(50).map(({ _id }) => _id) } }, { $set: { text: `${round}` } })
+    await changed.insertMany(some.slice(0, 20).map(({ _id }) => ({ _id, text: 'again' })))
+    await tandem.kill9()
+  }
+  const tandem = await pair.startInstance()
+  await canCommit(tandem)
+  const reads = await readsOf('uuids')
+  expect(reads).toMatchObject({ begun: 1, resumed: 2 })
+  // Each kill may lose the position of the batches that were read within the last moments: at most 10 MB.
+  expect(reads.documents).toBeLessThan(documents * 1.5)
+  // Only the verifier reads ranges.
+  expect(reads.ranges).toBeGreaterThan(0)
+  await workload.runSteps(10)
+  await commitEqual(tandem, pair)
+  await tandem.stop()
+})
+
+test('two instances copy different collections in natural order, and one continues those of the other', async () => {
+  await load('one', 'two', 'three')
+  const instances = await pair.startInstances('a', 'b')
+  try {
+    await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
+    // An instance claims two of the three segments at most until it has copied one, and so leaves one to the other.
+    for (const tandem of instances.members.values()) {
+      await limit(tandem, { bytesPerSecond: 2_000_000, readConcurrency: 1 })
+    }
+    const body = {
+      source: 'cluster0',
+      destination: 'cluster1',
+      copyInNaturalOrder: true,
+      verification: { enabled: false },
+    }
+    expectAccepted(await instances.post('start', body))
+    await expect.poll(ownersWithTokens, { timeout: 60_000 }).toEqual(['a', 'b'])
+    await instances.kill9('b')
+    const a = instances.members.get('a') as Tandem
+    await limit(a, { bytesPerSecond: null, readConcurrency: null })
+    await canCommit(a)
+    let resumed = 0
+    for (const name of ['one', 'two', 'three']) {
+      const reads = await readsOf(name)
+      resumed += reads.resumed
+      expect({ name, ...reads }).toMatchObject({ name, begun: 1, ranges: 0 })
+      expect(reads.documents, name).toBeLessThan(documents * 1.5)
+    }
+    // Instance a has continued what b was copying.
+    expect(resumed).toBeGreaterThan(0)
+    await commitEqual(a, pair)
+  } finally {
+    await instances.stop()
+  }
+})
