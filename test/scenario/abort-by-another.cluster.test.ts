@@ -116,6 +116,11 @@ it('an instance that has failed and has not received the commit aborts it, and t
       status: 409,
       body: { error: 'WrongState', errorDescription: expect.stringMatching(/Send abort/) },
     })
+    // A command to all instances is passed on to those that are not known to be lost.
+    await vi.waitFor(async () => {
+      const { instances } = await all.instances()
+      expect(instances.find(({ mongosyncID }) => mongosyncID === 'a')?.status).toBe('lost')
+    }, patience)
     expect(await left.post('all/abort')).toMatchObject({ status: 200, body: { success: true } })
     await replicates()
   }
