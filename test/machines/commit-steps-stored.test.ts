@@ -5,6 +5,7 @@ import { syncMachine } from '../../machines/sync.ts'
 import { freshSync, type SyncContext } from '../../machines/sync-context.ts'
 import { stepOf } from '../../machines/sync-view.ts'
 import { deferred } from '../../src/domain/deferred.ts'
+import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { withActors } from '../../src/session/instance-actors.ts'
 import type { SyncSession } from '../../src/session/sync-session.ts'
 import { begin, configuration, type InstanceSnapshot, stateOf, views } from './instance-model.ts'
@@ -27,6 +28,7 @@ function evicted(instance: Partial<InstanceContext>) {
   let held = false
   let sync = syncMachine.resolveState({ value: { decided: 'converting' }, context })
   const session = {
+    context: { monitor: new RetryMonitor() },
     lease: {
       get held() {
         return held

@@ -96,17 +96,18 @@ test('under a random workload, a copy that is killed twice resumes by its tokens
     await changed.insertMany(some.slice(0, 20).map(({ _id }) => ({ _id, text: 'again' })))
     await tandem.kill9()
   }
-  const tandem = await pair.startInstance()
+  await using tandem = await pair.startInstance()
   await canCommit(tandem)
   const reads = await readsOf('uuids')
-  expect(reads).toMatchObject({ begun: 1, resumed: 2 })
+  expect(reads.begun).toBe(1)
+  // A read whose token names a document that was deleted is repeated with an earlier token.
+  expect(reads.resumed).toBeGreaterThanOrEqual(2)
   // Each kill may lose the position of the batches that were read within the last moments: at most 10 MB.
   expect(reads.documents).toBeLessThan(documents * 1.5)
   // Only the verifier reads ranges.
   expect(reads.ranges).toBeGreaterThan(0)
   await workload.runSteps(10)
   await commitEqual(tandem, pair)
-  await tandem.stop()
 })
 
 test('two instances copy different collections in natural order, and one continues those of the other', async () => {
