@@ -145,7 +145,7 @@ describe('a reversal', () => {
   })
 
   it.each([
-    ['moves the metadata', 'delete'],
+    ['moves the metadata', 'update'],
     ['prepares the destination', 'collMod'],
   ])(
     'that fails while it %s keeps everything, also over a restart, and resume continues it',
