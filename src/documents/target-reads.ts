@@ -27,9 +27,9 @@ const worthCommand = 8
 /**
  * Divides changed documents into groups of one shard each. A router sends a command to one shard only if the command
  * names values of the shard key's first fields that are all on this shard. The values of several fields cannot be
- * combined freely: for `{a: {$in: [1, 2]}, b: {$in: [3, 4]}}` the router looks up all four combinations
- * (`getIndexBoundsForQuery` and `flattenBounds`, src/mongo/s). A group therefore has one value of each field but the
- * last one that it names.
+ * combined freely: of several fields with many values each, the router widens the later ones to a range from the smallest to
+ * the largest value (`flattenBounds`, src/mongo/s), which may lie on more shards. A group therefore has one value of each
+ * field but the last one that it names.
  * @param keyOf the document key of the newest event (`ChangeEvent.documentKey`); null if it is not known
  */
 export function planReads<T>(map: ChunkMap, items: readonly T[], keyOf: (item: T) => Buffer | null): ReadPlan<T> {
