@@ -41,14 +41,14 @@ function blockedByAnother(cluster: Cluster, blocked: boolean, error: unknown): F
   if (reason === undefined) return null
   return new FatalError(
     'WritesBlockedByAnother',
-    `${blocked ? 'blocking' : 'allowing'} writes: user writes on ${cluster.name} are blocked with the reason ${reason}, which somebody else has given ` +
-      `(${errorText(error)}). The server lets only the same reason lift the block. When that reason no longer holds, run ` +
+    `${blocked ? 'blocking' : 'allowing'} writes: user writes on ${cluster.name} are blocked with the reason ${reason}, which another program has given ` +
+      `(${errorText(error)}). The server lifts this block only if the same reason is given. When that reason no longer holds, run ` +
       `db.adminCommand({ setUserWriteBlockMode: 1, global: false, reason: "${reason}" }) on ${cluster.name}, then send resume. ${notLost.progress}`,
     { cause: error },
   )
 }
 
-/** Enables user writes on the source again, when a commit blocks them. Repeatable. */
+/** Enables user writes on the source again if the configuration lets a commit block them. Repeatable. */
 export async function unblockSource(
   source: Cluster,
   destination: Cluster,

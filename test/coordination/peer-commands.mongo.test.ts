@@ -84,7 +84,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
 const stored = () => one.client.db('tandem_internal').collection('commands').countDocuments()
 
 describe('a command given to all', () => {
-  it('arrives with its filter, written as it was given, because filters are compared by their text', async () => {
+  it('arrives with the exact JSON text of its filter, because filters are compared as text', async () => {
     const [a, b] = await Promise.all([member('a'), member('b')])
     const includeNamespaces = [
       { database: 'shop', collections: ['$a', 'b.c'] },
@@ -113,7 +113,7 @@ describe('a command given to all', () => {
   })
 
   it.each([undefined, 42, 'x'.repeat(257)])(
-    'has no sender when its record names none, or names one that is no id (%#)',
+    'has no sender if its record has none, or has one that is not a valid id (%#)',
     async (sender) => {
       const { performed, senders } = await member('a')
       const to = [{ id: 'a', incarnation: '611' }]
@@ -131,7 +131,7 @@ describe('a command given to all', () => {
       const unhandled = vi.fn()
       process.on('unhandledRejection', unhandled)
       onTestFinished(() => void process.off('unhandledRejection', unhandled))
-      // An instance finds the command among its own methods. An unknown name throws before a promise exists.
+      // An instance looks up the command among its own methods. An unknown name throws before a promise is returned.
       const methods = { repair: vi.fn(async () => {}), close: vi.fn(async () => {}) }
       const perform = (name: string): Promise<void> => methods[name as keyof typeof methods]()
       const { context, logged } = await member('a', { perform })
@@ -215,20 +215,20 @@ describe('a command given to all', () => {
     slow.resolve()
   })
 
-  it('of another generation of the sync is ignored by an instance', async () => {
+  it('is ignored by an instance of another generation of the sync', async () => {
     const a = await member('a', { patienceMS: 300 })
     const reversed = await member('reversed', { generation: 1 })
     expect((await a.commands.give({ command: 'reverse' })).get('reversed')).toMatchObject({ error: 'NoAnswer' })
     expect(reversed.performed).toEqual([])
   })
 
-  it('cannot be taken once it is too old because its sender died, and the next command removes it', async () => {
+  it('cannot be taken when it is too old, and is removed by the next command if its sender has crashed', async () => {
     const commands = new CommandStore(one.cluster)
     await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }], 'b')
     const collection = one.client.db('tandem_internal').collection<{ _id: string; givenAt: Date }>('commands')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
-    // It would take the command while the command is new.
+    // This instance polls, so it starts only now: it would have taken the command while the command was new.
     const a = await member('a')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 700_000] } } }])
     expect((await a.commands.give({ command: 'pause' })).get('a')).toEqual(accepted)
