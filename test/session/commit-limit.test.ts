@@ -4,7 +4,7 @@ import { freshSync, type SyncContext } from '../../machines/sync-context.ts'
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import { CommitLimit, type OwnLimit } from '../../src/session/commit-limit.ts'
 
-/** When a coordinator aborts a commit by the `maxSeconds` of the stored request. */
+/** A coordinator aborts a commit that has exceeded the `maxSeconds` of the stored request. */
 
 const requestedAt = 1_000_000
 const none: OwnLimit = { abortsBefore: 0, commitUntil: null }
@@ -16,7 +16,7 @@ function syncIn(value: unknown, maxSeconds: number | null, more: Partial<SyncCon
 
 const gathering = { committing: 'gathering' }
 
-/** Observes the commit for this long, and asks at this wall-clock time after the request. */
+/** True if the limit is exceeded `sinceRequestMS` after the request, when the commit was observed for `observedMS`. */
 function exceeded(sync: SyncSnapshot, observedMS: number, sinceRequestMS: number, own = none): boolean {
   let now = 5
   const limit = new CommitLimit(() => now)
@@ -26,15 +26,15 @@ function exceeded(sync: SyncSnapshot, observedMS: number, sinceRequestMS: number
 }
 
 it.each([
-  ['in a commit that it has not received', gathering],
-  ['in a commit that has failed', 'failed'],
-  ['in a commit that begins again', 'restoring'],
-])('%s, it waits until the time limit has passed', (_what, value) => {
+  ['that it has not received', gathering],
+  ['that has failed', 'failed'],
+  ['that is being started again', 'restoring'],
+])('a coordinator aborts a commit %s only after its time limit has passed', (_what, value) => {
   expect(exceeded(syncIn(value, 5), 5_000, 4_999)).toBe(false)
   expect(exceeded(syncIn(value, 5), 5_000, 5_000)).toBe(true)
 })
 
-it('a coordinator that observes the request only now gives the operator ten seconds, or the time limit, to send the commit', () => {
+it('the operator has ten seconds, or the time limit if shorter, after the coordinator observes the request', () => {
   const [day, hour] = [86_400_000, 3_600]
   expect([exceeded(syncIn(gathering, hour), 9_999, day), exceeded(syncIn(gathering, hour), 10_000, day)]).toEqual([
     false,
