@@ -20,6 +20,7 @@ import { Cluster, type ClusterName } from './mongo/cluster.ts'
 import { isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
+import { applicationName } from './mongo/predecessors.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { clusterNames, findStoredSync } from './session/find-stored.ts'
@@ -86,7 +87,7 @@ class ClusterConnection implements Connection {
 
   constructor(options: ComposeOptions) {
     this.#options = options
-    const appName = `tandem:${options.id}:${this.#incarnation}`
+    const appName = applicationName(options.id, this.#incarnation)
     this.#clusters = {
       cluster0: new Cluster('cluster0', options.cluster0, appName),
       cluster1: new Cluster('cluster1', options.cluster1, appName),

@@ -39,8 +39,9 @@ export const checkDuplicateIds: Check = async ({ source, selection }) => {
   return findings
 }
 
-function isUniqueById({ key }: Distribution): boolean {
-  return !isKeyed({ shardKey: key })
+/** With a collation, `_id`s that are equal under it may be different shard key values, and so be on different shards. */
+function isUniqueById({ key, collated }: Distribution): boolean {
+  return key === null || (!collated && !isKeyed({ shardKey: key }))
 }
 
 /** The server refused the search: this user may not run it, or the server does not support it. */

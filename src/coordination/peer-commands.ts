@@ -136,21 +136,32 @@ export class PeerCommands {
     if (!session || context.signal.aborted) return
     for (const waiting of await session.commands.waiting(incarnation, session.record.generation)) {
       if (!(await session.commands.take(waiting.id, incarnation, this.#patienceMS))) continue
-      // The instance has begun another session in the meantime. The command is not for that session.
-      if (this.#parts.current.session !== session) return
+      if (this.#parts.current.session !== session) {
+        // The command was not for the session that has begun in the meantime.
+        const errorDescription =
+          'the instance was leaving the session for which the command was; it has not performed the command; send it again'
+        void this.#answer(session.commands, waiting.id, { success: false, error: 'WrongState', errorDescription })
+        return
+      }
       // Not awaited: a pause may take long, and later commands must not wait for it. `#perform` never rejects.
       void this.#perform(session.commands, waiting)
     }
   }
 
   async #perform(commands: CommandStore, { id, given, sender }: WaitingCommand): Promise<void> {
-    const { perform, incarnation, context } = this.#parts
+    const { perform } = this.#parts
     const performed = async (): Promise<PeerAnswer> => {
       if (given === null) throw new UnknownCommandError(id)
       await perform(given, sender)
       return { success: true }
     }
     const answer = await performed().catch((error) => this.#refusal(error, given?.command ?? null))
+    await this.#answer(commands, id, answer)
+  }
+
+  /** Never rejects. */
+  async #answer(commands: CommandStore, id: string, answer: PeerAnswer): Promise<void> {
+    const { incarnation, context } = this.#parts
     await retry('answering a command', context, () => commands.answer(id, incarnation, answer)).catch((error) =>
       context.onRetry?.('answering a command', error),
     )

@@ -1,7 +1,7 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
-import { PeerCommands } from '../../src/coordination/peer-commands.ts'
+import { type CommandedSession, PeerCommands } from '../../src/coordination/peer-commands.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { GivenCommand, PeerCommand } from '../../src/domain/peer-command.ts'
@@ -36,6 +36,8 @@ interface Member {
   /** Its log lines. */
   logged: { message: string; fields: unknown }[]
   commands: PeerCommands
+  /** The session in which commands are received. A test may replace it. */
+  current: { session: CommandedSession | null }
   context: TestContext
   polling: NodeJS.Timeout | undefined
 }
@@ -58,13 +60,15 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
   const performed: PeerCommand[] = []
   const senders: (string | null)[] = []
   let received: GivenCommand | null = null
-  const session = { commands: new CommandStore(one.cluster), liveness, record: { generation } }
+  const current: Member['current'] = {
+    session: { commands: new CommandStore(one.cluster), liveness, record: { generation } },
+  }
   const logged: Member['logged'] = []
   const context = { ...testContext(), journal: (message: string, fields: unknown) => logged.push({ message, fields }) }
   const commands = new PeerCommands({
     id,
     incarnation,
-    current: { session },
+    current,
     perform: async (given, sender) => {
       const { command } = given
       received = given
@@ -76,7 +80,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
     patienceMS,
   })
   const polling = polls ? setInterval(() => commands.poll(), 20) : undefined
-  const made = { performed, received: () => received, senders, logged, commands, context, polling }
+  const made = { performed, received: () => received, senders, logged, commands, current, context, polling }
   members.push(made)
   return made
 }
@@ -213,6 +217,24 @@ describe('a command given to all', () => {
       errorDescription: expect.stringMatching(/^took the command and did not finish/),
     })
     slow.resolve()
+  })
+
+  it('is refused at once by an instance that begins another session while it takes the command', async () => {
+    const a = await member('a')
+    const renewed = await member('renewed')
+    const commands = new CommandStore(one.cluster)
+    const take = commands.take.bind(commands)
+    commands.take = async (...args) => {
+      const taken = await take(...args)
+      renewed.current.session = null
+      return taken
+    }
+    renewed.current.session = { ...(renewed.current.session as CommandedSession), commands }
+    expect((await a.commands.give({ command: 'pause' })).get('renewed')).toMatchObject({
+      error: 'WrongState',
+      errorDescription: expect.stringContaining('it has not performed the command; send it again'),
+    })
+    expect(renewed.performed).toEqual([])
   })
 
   it('is ignored by an instance of another generation of the sync', async () => {

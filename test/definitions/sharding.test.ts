@@ -40,8 +40,16 @@ describe('a document of config.collections', () => {
         { path: 'k', hashed: false },
         { path: 'h', hashed: true },
       ],
+      collated: false,
       resharding: false,
     })
+  })
+
+  it.each([
+    ['another than the simple one', { defaultCollation: { locale: 'en', strength: 2 } }, true],
+    ['the simple one', { defaultCollation: {} }, false],
+  ])('shows that the default collation of its collection is %s', (_what, fields, collated) => {
+    expect(distribution({ key: { _id: 1 }, ...fields })).toMatchObject({ collated })
   })
 
   it('of 8.0 that belongs to an unsharded collection has no shard key', () => {
@@ -49,6 +57,7 @@ describe('a document of config.collections', () => {
       name: 'app.things',
       uuid: fromUuid(uuid),
       key: null,
+      collated: false,
       resharding: false,
     })
   })

@@ -218,6 +218,8 @@ it('a successor waits for one confirmation window if an earlier successor crashe
     { _id: nameOf('confirmed') },
     { $set: { incarnation: 'second', epoch: 2, predecessors: ['first'] } },
   )
+  // The second process has certainly ended, so the third waits only because of the first.
+  await proveEnded('confirmed')
   const context = testContext()
   const cluster = testCluster(one.set.uri, 'tandem:confirmed:third')
   const third = new Lease(cluster, nameOf('confirmed'), { id: 'confirmed', incarnation: 'third' }, context, detector)
