@@ -32,7 +32,8 @@ export interface ListedDefinition {
  * The phase of a sync in which definitions are compared.
  *
  * deferred   While events are applied: the destination does not have the deferred options yet.
- * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, no document expires yet.
+ * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, and no document
+ *            expires yet.
  */
 export type DefinitionStage = 'deferred' | 'prepared'
 
@@ -105,8 +106,8 @@ function differingIndexes(
     const one = byName.get(indexName(index))
     byName.delete(indexName(index))
     if (!one) {
-      // While events are applied, the index may still be built, and the commit reports it if it cannot be. One of two
-      // conflicting indexes is built only when the other one has become unique.
+      // While events are applied, the index may still be built; the commit reports an index that cannot be built. Of
+      // two conflicting indexes, one is built only after the other one has become unique.
       const mayStillAppear = stage === 'deferred' || conflictsWithoutUnique(index, wanted.indexes)
       if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
     } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))
