@@ -76,10 +76,33 @@ it('a removal that was stopped, or whose connection is cut, continues with what 
   expect(await internal().collection('tombstones').countDocuments()).toBe(0)
 })
 
+it('a delayed removal of a recheck leaves the recheck of the same document that was stored later', async () => {
+  const store = new VerificationStore(one.cluster, testContext())
+  const recheck = { uuid: uuid(1), idElement: idElement(1), onSource: false, onDestination: true }
+  const stored = () => store.readRechecks(null, 10)
+  await store.saveRechecks([{ ...recheck, token: 'first' }])
+  const delayed = await stored()
+  await store.removeRechecks(delayed)
+  await store.saveRechecks([{ ...recheck, token: 'second' }])
+  await store.removeRechecks(delayed)
+  expect(await stored()).toEqual([{ ...recheck, token: 'second' }])
+  await store.removeRechecks(await stored())
+  expect(await stored()).toEqual([])
+  // An earlier release stores no token.
+  await store.saveRechecks([{ ...recheck, token: 'without' }])
+  await internal()
+    .collection('rechecks')
+    .updateMany({}, { $unset: { token: '' } })
+  await store.removeRechecks(await stored())
+  expect(await stored()).toEqual([])
+})
+
 it('the rechecks, the compared ranges and the segments are removed by commands of limited size', async () => {
   const store = new VerificationStore(one.cluster, testContext())
   const rechecks = numbers(2_000).map((id) => ({ uuid: uuid(1), idElement: idElement(id) }))
-  await store.saveRechecks(rechecks.map((recheck) => ({ ...recheck, onSource: true, onDestination: false })))
+  await store.saveRechecks(
+    rechecks.map((recheck) => ({ ...recheck, onSource: true, onDestination: false, token: null })),
+  )
   const range = { source: 1, destination: 1, bytes: 10 }
   const rangesOf = (digit: number) => numbers(1_000).map((ordinal) => ({ ...range, collection: uuid(digit), ordinal }))
   await store.saveRanges([...rangesOf(1), ...rangesOf(2), ...rangesOf(3)])
