@@ -28,7 +28,7 @@ export const checkIndexLimit: Check = async ({ configuration, source, selection 
       ...problem(
         'UnsupportedCollection',
         `${name} has ${indexesMax} indexes, the maximum, and none of them supports the requested shard key`,
-        'drop one of them on the source, or create the index for the shard key in its place',
+        'drop one of them on the source, or replace one of them with an index for the shard key',
       ),
       namespace: name,
     })

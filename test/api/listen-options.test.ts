@@ -77,7 +77,7 @@ describe('an instance', () => {
         'locked',
         onlyCertificate + otherKey.export({ type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'x' }),
       ),
-      /its private key, not encrypted/,
+      /its private key \(unencrypted\)/,
     ],
   ])('refuses --%s %s and names the option', (option, given, message) => {
     const text = refused([...uris, `--${option}`, given])

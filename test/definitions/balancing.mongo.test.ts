@@ -118,7 +118,9 @@ it('`check` lists the settings that are not copied', async () => {
       severity: 'warning',
       name: 'BalancerSettingsNotCopied',
       message: expect.stringMatching(/: app\.left \(noBalance\)$/),
-      remedy: expect.stringContaining('for noBalance grant update on config.collections on the destination'),
+      remedy: expect.stringContaining(
+        'to have noBalance copied, grant update on config.collections on the destination',
+      ),
     },
   ])
   await sourceClient.db('admin').command({ configureCollectionBalancing: 'app.again', chunkSize: 64 })
