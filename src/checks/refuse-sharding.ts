@@ -108,7 +108,7 @@ export async function refuseUnfitEntry(
 }
 
 /** True if the shard key is `_id`. Every collection has an index on it, which `listIndexes` above does not return. */
-function isIdKey(key: ShardKey): boolean {
+export function isIdKey(key: ShardKey): boolean {
   return key.length === 1 && key[0]?.path === '_id' && !key[0].hashed
 }
 

@@ -124,6 +124,12 @@ describe('checks of disk space, clocks and index limit', () => {
         message: expect.stringMatching(/64/),
       },
     ])
+    // The _id index, which is not among the listed ones, supports this key.
+    const byId = {
+      ...sharding,
+      shardingEntries: [{ ...sharding.shardingEntries[0], shardCollection: { key: [{ _id: 1 }] } }],
+    }
+    expect(await checkIndexLimit(await clusters({}, { sharding: byId }))).toEqual([])
     const excludeNamespaces = [{ database: 'app', collections: ['things'] }]
     expect(await checkIndexLimit(await clusters({}, { sharding, excludeNamespaces }))).toEqual([])
     await things.dropIndex('last_1')
