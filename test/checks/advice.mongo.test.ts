@@ -125,10 +125,8 @@ describe('checks of disk space, clocks and index limit', () => {
       },
     ])
     // The _id index, which is not among the listed ones, supports this key.
-    const byId = {
-      ...sharding,
-      shardingEntries: [{ ...sharding.shardingEntries[0], shardCollection: { key: [{ _id: 1 }] } }],
-    }
+    const onId = [{ database: 'app', collection: 'things', shardCollection: { key: [{ _id: 1 }] } }]
+    const byId = { createSupportingIndexes: true, shardingEntries: onId }
     expect(await checkIndexLimit(await clusters({}, { sharding: byId }))).toEqual([])
     const excludeNamespaces = [{ database: 'app', collections: ['things'] }]
     expect(await checkIndexLimit(await clusters({}, { sharding, excludeNamespaces }))).toEqual([])
