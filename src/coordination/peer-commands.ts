@@ -111,8 +111,8 @@ export class PeerCommands {
   }
 
   /**
-   * Returns a test for instances that have died or restarted since the command was stored. It is false for an instance
-   * without a row in the store, because the store may have been flushed.
+   * Returns a test for instances that have stopped or restarted since the command was stored. It is false for an
+   * instance without a row in the store, because the store may have been flushed.
    */
   async #gone(session: CommandedSession): Promise<(one: Addressee) => boolean> {
     const observed = new Map((await session.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
@@ -125,8 +125,8 @@ export class PeerCommands {
   #silent({ incarnation }: Addressee, { taken }: CommandRecord): PeerAnswer {
     const seconds = Math.round(this.#patienceMS / 1_000)
     const errorDescription = taken.has(incarnation)
-      ? `took the command and did not finish it within ${seconds} seconds; see its progress`
-      : 'did not pick up the command in time and will not perform it; see whether it is alive, then send it again'
+      ? `picked up the command and did not finish it within ${seconds} seconds; see its progress`
+      : 'did not pick up the command in time and will not perform it; send it again if the instance is alive'
     return { success: false, error: 'NoAnswer', errorDescription }
   }
 
@@ -137,9 +137,9 @@ export class PeerCommands {
     for (const waiting of await session.commands.waiting(incarnation, session.record.generation)) {
       if (!(await session.commands.take(waiting.id, incarnation, this.#patienceMS))) continue
       if (this.#parts.current.session !== session) {
-        // The command was not for the session that has begun in the meantime.
+        // The command was for `session`, which this instance has left in the meantime.
         const errorDescription =
-          'the instance was leaving the session for which the command was; it has not performed the command; send it again'
+          'the instance left the session that the command was meant for and did not perform it; send the command again'
         void this.#answer(session.commands, waiting.id, { success: false, error: 'WrongState', errorDescription })
         return
       }

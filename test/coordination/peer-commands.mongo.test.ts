@@ -208,13 +208,13 @@ describe('a command given to all', () => {
     expect(deaf.performed).toEqual([])
   })
 
-  it('reports that an instance has taken the command when that instance has not finished it', async () => {
+  it('reports that an instance has picked up the command when that instance has not finished it', async () => {
     const a = await member('a', { patienceMS: 300 })
     const slow = deferred<void>()
     await member('slow', { perform: () => slow.promise })
     expect((await a.commands.give({ command: 'pause' })).get('slow')).toMatchObject({
       error: 'NoAnswer',
-      errorDescription: expect.stringMatching(/^took the command and did not finish/),
+      errorDescription: expect.stringMatching(/^picked up the command and did not finish/),
     })
     slow.resolve()
   })
@@ -232,7 +232,7 @@ describe('a command given to all', () => {
     renewed.current.session = { ...(renewed.current.session as CommandedSession), commands }
     expect((await a.commands.give({ command: 'pause' })).get('renewed')).toMatchObject({
       error: 'WrongState',
-      errorDescription: expect.stringContaining('it has not performed the command; send it again'),
+      errorDescription: expect.stringContaining('did not perform it; send the command again'),
     })
     expect(renewed.performed).toEqual([])
   })
