@@ -3,6 +3,7 @@ import type { Segment } from '../domain/catalog.ts'
 import type { NaturalRead } from '../domain/natural-order.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
+import type { CommandOptions } from './cluster.ts'
 import { bytesOf, notOfLater, type StoredDocuments, type StoredVersion } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
@@ -212,9 +213,9 @@ export class SegmentStore {
     }
   }
 
-  async createIndexes(): Promise<void> {
-    await this.#stored.createIndex('segments', { collection: 1 }, 'collection')
-    await this.#stored.createIndex('segments', { done: 1, owner: 1, ...inOrder }, 'done_owner_priority')
+  async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
+    await this.#stored.createIndex('segments', { collection: 1 }, 'collection', options)
+    await this.#stored.createIndex('segments', { done: 1, owner: 1, ...inOrder }, 'done_owner_priority', options)
   }
 
   #byVersion(segments: Segment[]): [StoredDocuments, Segment[]][] {
