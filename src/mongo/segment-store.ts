@@ -205,6 +205,12 @@ export class SegmentStore {
     return loaded
   }
 
+  /**
+   * Removes the segments of these collections, except those of a later term. Segments have the same `_id`s in every plan
+   * of a collection. Without the term, a delayed delete of an earlier coordinator would remove segments of the plan that
+   * its successor has stored, and their ranges would count as copied. Replica sets also refuse such a delete by its
+   * transaction number; on a sharded cluster the term alone does.
+   */
   async remove(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
