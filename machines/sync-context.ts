@@ -3,8 +3,12 @@ import type { Failure } from '../src/domain/errors.ts'
 import type { FilterChange } from '../src/domain/filter-request.ts'
 import type { NamespaceFilters } from '../src/domain/namespace-filter.ts'
 
-/** A requested commit. `at`: when it was requested, ms by the clock of the instance that received the request. */
-export type StoredRequest = CommitRequest & { at: number }
+/**
+ * A requested commit. `at`: when it was requested, ms by the clock of the instance that received the request.
+ * `atClusterTime`: the destination's cluster time at that moment, as decimal digits, which all instances can compare. An
+ * earlier release stores no cluster time.
+ */
+export type StoredRequest = CommitRequest & { at: number; atClusterTime?: string }
 
 /** What is stored about the sync as a whole, in addition to its state. */
 export interface SyncContext {

@@ -1,6 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { ConvergenceScope, CoordinatorReport, NewFilter, Worked } from '../../machines/sync-context.ts'
+import type {
+  ConvergenceScope,
+  CoordinatorReport,
+  NewFilter,
+  StoredRequest,
+  Worked,
+} from '../../machines/sync-context.ts'
 import { pathOf, type SyncSnapshot, type SyncView } from '../../machines/sync-view.ts'
+import { secondsBetween } from '../domain/cluster-time.ts'
 import { type CommitRequest, plainCommit, type Rehearsal } from '../domain/commit-request.ts'
 import { type Failure, FatalError, RefusedError, StoppedError } from '../domain/errors.ts'
 import type { PublicState } from '../domain/progress.ts'
@@ -101,12 +108,11 @@ export class Peers {
     // Another live instance may also be about to begin, so a recent request is not replaced then. Otherwise an instance
     // could carry out a commit where a rehearsal was requested, and enable writes on the destination.
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
-    const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
+    const isOld = known !== null && this.#ageMS(known) > requestPatienceMS
     const replaces = isUnused && known && (others?.length === 0 || isOld) ? known.at : null
     const abortsBefore = sync.context.aborts
-    const at = Date.now()
     const after = await store.send(
-      { type: 'commit.requested', request: { ...request, at }, replaces, abortsBefore, convergences },
+      { type: 'commit.requested', request: this.#requestNow(request), replaces, abortsBefore, convergences },
       until,
     )
     const { context } = after
@@ -238,8 +244,21 @@ export class Peers {
    * Stores a request for the commit that is in progress. An earlier release began that commit without storing one.
    */
   async requestAgain(abortsBefore: number, dryRun: boolean): Promise<void> {
-    const request = { dryRun, maxSeconds: null, at: Date.now() }
+    const request = this.#requestNow({ dryRun, maxSeconds: null })
     await this.#parts.store.send({ type: 'commit.requested', request, replaces: null, abortsBefore })
+  }
+
+  #requestNow(request: CommitRequest): StoredRequest {
+    return { ...request, at: Date.now(), atClusterTime: this.#parts.store.clusterTime.toString() }
+  }
+
+  /**
+   * Age of a stored request by the destination's cluster time, in whole seconds as ms, because the clocks of hosts may
+   * differ.
+   */
+  #ageMS({ at, atClusterTime }: StoredRequest): number {
+    if (atClusterTime === undefined) return Math.abs(Date.now() - at)
+    return secondsBetween(BigInt(atClusterTime), this.#parts.store.clusterTime) * 1_000
   }
 
   /**

@@ -2,6 +2,7 @@ import { transition } from 'xstate'
 import { syncMachine } from '../../machines/sync.ts'
 import type { SyncEvent } from '../../machines/sync-context.ts'
 import { type SyncSnapshot, type SyncView, viewOf } from '../../machines/sync-view.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { StoredDocuments } from '../mongo/stored-documents.ts'
@@ -25,12 +26,14 @@ const version = { writes: 5, reads: [1, 2, 3, 4, 5] }
  */
 export class SyncStore {
   readonly #stored: StoredDocuments
+  readonly #destination: Cluster
   readonly #generation: number
   #latest: { snapshot: SyncSnapshot; revision: number | null }
 
   /** @param generation how often the sync was reversed */
   constructor(destination: Cluster, context: RetryContext, generation: number) {
     this.#stored = new StoredDocuments(destination, context, version)
+    this.#destination = destination
     this.#generation = generation
     this.#latest = syncFrom(null, generation)
   }
@@ -43,6 +46,11 @@ export class SyncStore {
   /** The same snapshot in the form that the instance machine takes. */
   get view(): SyncView {
     return viewOf(this.#latest.snapshot, this.#latest.revision ?? 0)
+  }
+
+  /** The destination's cluster time in its newest reply. Unlike the clocks of hosts, it is the same for all instances. */
+  get clusterTime(): ClusterTime {
+    return this.#destination.latest
   }
 
   /** @param until cancels the read, which then rejects with StoppedError */

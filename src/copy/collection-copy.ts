@@ -101,7 +101,7 @@ export class CollectionCopy {
   survey(): Promise<boolean> {
     const { catalog, metadata, reload, partitionCount } = this.#parts
     return this.#work.run(async () => {
-      if ((await metadata.collections.copying(partitionCount)).length > 0) return false
+      if ((await metadata.collections.copying(partitionCount, this.#signal)).length > 0) return false
       await reload()
       return catalog.entries().every((entry) => entry.state === 'copied')
     })

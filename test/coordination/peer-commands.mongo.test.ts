@@ -99,6 +99,21 @@ describe('a command given to all', () => {
     expect(JSON.stringify(b.received())).toBe(JSON.stringify({ command: 'filter', filter }))
   })
 
+  it.each([3, 0, null])('names with an abort the commit that is to be aborted (%s)', async (abortsBefore) => {
+    const [a, b] = await Promise.all([member('a'), member('b')])
+    await a.commands.give({ command: 'abort', abortsBefore })
+    expect(b.received()).toEqual({ command: 'abort', abortsBefore })
+  })
+
+  it('names no commit when an earlier release has sent the abort', async () => {
+    const a = await member('a')
+    const to = [{ id: 'a', incarnation: '611' }]
+    const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
+    const records = one.client.db('tandem_internal').collection<Document & { _id: string }>('commands')
+    await records.insertOne({ _id: 'earlier', command: 'abort', to, ...rest })
+    await vi.waitFor(() => expect(a.received()).toEqual({ command: 'abort' }), patience)
+  })
+
   it('is performed once by each instance, and is answered when all instances have answered', async () => {
     const [a, b, c] = await Promise.all([member('a'), member('b.$x'), member('c')])
     for (const command of ['pause', 'resume', 'commit', 'reverse'] as const) {

@@ -1,6 +1,8 @@
+import type { Binary } from 'mongodb'
 import { beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
+import { toUuid } from '../../src/mongo/uuid.ts'
 import { VerificationStore } from '../../src/mongo/verification-store.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { testContext } from './clusters.ts'
@@ -95,6 +97,43 @@ it('a delayed removal of a recheck leaves the recheck of the same document that 
     .updateMany({}, { $unset: { token: '' } })
   await store.removeRechecks(await stored())
   expect(await stored()).toEqual([])
+})
+
+it('a removal that the survey of the copy continues is stopped with the copy', async () => {
+  await recordTombstones(1, 2_000)
+  const collections = internal().collection<{ _id: Binary }>('collections')
+  const ended = { schemaVersion: 3, state: 'copying', endedPartitions: [0, 1], totalCopied: null, convergedFrom: null }
+  await collections.insertOne({ _id: toUuid(uuid(1)), ...ended } as never)
+  const stopping = new AbortController()
+  const deletes = vi.spyOn(removedByCommands(), 'push').mockImplementation((...counts) => {
+    stopping.abort()
+    return counts.length
+  })
+  await expect(metadata.collections.copying(2, stopping.signal)).rejects.toMatchObject({ name: 'StoppedError' })
+  deletes.mockRestore()
+  expect(await internal().collection('tombstones').countDocuments()).toBe(1_500)
+})
+
+it('the highest order of tombstones is found without a read of each tombstone', async () => {
+  expect(await metadata.tombstones.highestOrder()).toBe(0)
+  for (const [digit, count] of [
+    [1, 1_000],
+    [2, 1_500],
+    [3, 700],
+  ] as const)
+    await recordTombstones(digit, count)
+  await internal().command({ profile: 2 })
+  onTestFinished(async () => void (await internal().command({ profile: 0 })))
+  expect(await metadata.tombstones.highestOrder()).toBe(1_499)
+  await internal().command({ profile: 0 })
+  const [read] = await internal()
+    .collection('system.profile')
+    .find({ ns: 'tandem_internal.tombstones' })
+    .sort({ ts: -1 })
+    .toArray()
+  expect(read).toMatchObject({ nreturned: expect.any(Number) })
+  expect(read?.['keysExamined']).toBeLessThan(10)
+  expect(read?.['docsExamined']).toBeLessThan(10)
 })
 
 it('the rechecks, the compared ranges and the segments are removed by commands of limited size', async () => {

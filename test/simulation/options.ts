@@ -26,6 +26,8 @@ export interface WorldOptions {
   copies: boolean
   /** A mutation of the product or of the world that the simulation must detect. */
   breaks: Break | null
+  /** True if the mutation delays messages as it does, but removes no condition from statements. The sync must then be correct. */
+  guarded?: boolean
 }
 
 export const smallWorld: Omit<WorldOptions, 'seed'> = {

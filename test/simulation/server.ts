@@ -206,7 +206,8 @@ export class Server {
     const collection = this.collection(aggregate)
     let found = collection.documents()
     for (const stage of pipeline) {
-      const { $match: match, $set: fields, $group: groups } = stage
+      const { $match: match, $set: fields, $group: groups, $sort: sort } = stage
+      if (sort) found = collection.sorted(found, sort)
       if (groups) found = collection.group(found, groups)
       if (match) found = found.filter((document) => collection.matches(document, match))
       if (fields) {
