@@ -79,7 +79,7 @@ async function readOnShards(
   })
   const onShards = new Map<string, OnShard>()
   let hasIdIndex = false
-  for (const row of rows.map(readFields)) {
+  for (const row of rows.map((bytes) => readFields(bytes))) {
     const shard = stringOf(fieldNamed(row, 'shard'))
     const nested = fieldNamed(row, 'spec')
     if (shard === undefined || !nested) return new Map()
