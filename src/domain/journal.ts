@@ -50,6 +50,8 @@ export interface JournalFields {
   'namespace excluded': { namespace: string; dropped: boolean }
   'options not restored': { namespace: string; error: string }
   'uneven distribution': { namespace: string; error: string }
+  /** The shard key is unique on the source, or was to be, and the destination does not record that. */
+  'shard key not unique': { namespace: string }
   'zone not copied': { what: string; error: string }
   'balancing not copied': { namespace: string; error: string }
   /**
@@ -142,6 +144,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'namespace excluded': 'info',
   'options not restored': 'warn',
   'uneven distribution': 'warn',
+  'shard key not unique': 'warn',
   'zone not copied': 'warn',
   'balancing not copied': 'warn',
   'convergence planned': 'info',

@@ -40,6 +40,7 @@ describe('a document of config.collections', () => {
         { path: 'k', hashed: false },
         { path: 'h', hashed: true },
       ],
+      unique: false,
       resharding: false,
     })
   })
@@ -49,6 +50,7 @@ describe('a document of config.collections', () => {
       name: 'app.things',
       uuid: fromUuid(uuid),
       key: null,
+      unique: false,
       resharding: false,
     })
   })
@@ -60,6 +62,8 @@ describe('a document of config.collections', () => {
   ])('shows that a %s is in progress', (_command, fields) => {
     expect(distribution({ ...fields, reshardingFields })?.resharding).toBe(true)
   })
+
+  it('shows that the key is unique', () => expect(distribution({ key: { k: 1 }, unique: true })?.unique).toBe(true))
 
   it('without a UUID is ignored', () => expect(distribution({ key: { k: 1 }, uuid: 'none' })).toBeNull())
 })
