@@ -107,7 +107,10 @@ it('a collection whose shard key is unique on the source only is named', async (
 })
 
 it('a refused noBalance is named, and the others are set', async () => {
-  for (const name of ['left', 'balanced']) await setNoBalance(sourceClient, name, true)
+  for (const name of ['left', 'balanced']) {
+    await setNoBalance(sourceClient, name, true)
+    await setNoBalance(destinationClient, name, false)
+  }
   const write = destination.write.bind(destination)
   const refusing = vi.spyOn(destination, 'write').mockImplementation(async (database, command, options) => {
     const { updates } = command as { updates: Document[] }

@@ -115,6 +115,8 @@ it('a key that is unique on the source is unique, before its index is, and remai
     { _id: 2, k: 1 },
   ])
   await things.createIndex({ k: 1, u: 1 })
+  // The server refuses to refine a key while an index that does not begin with the new one is unique.
+  await wanted.dropIndex('k_1')
   await admin({ refineCollectionShardKey: 'app.wanted', key: { k: 1, u: 1 } })
   expect(await ours.follow(entry, requestedShardKey([{ k: 1 }, { u: 1 }]))).toBe(true)
   expect(await stored()).toMatchObject({ key: { k: 1, u: 1 }, unique: true })
@@ -198,7 +200,7 @@ it('presplitHashedZones creates the chunks by the zones, and is left out once a 
     shardingEntries: [entryOf(key, { presplitHashedZones: true, numInitialChunks: 8 })],
   })
   await ours.distribute(await created(setClient, key, false))
-  const within = (await chunks()).filter(({ min, max }) => min.r >= 'a' && max.r <= 'm' && min.r === max.r)
+  const within = (await chunks()).filter(({ min, max }) => min.r === 'a' && max.r === 'a')
   expect(within.length).toBeGreaterThanOrEqual(2)
   expect(new Set(within.map(({ shard }) => shard))).toEqual(new Set([sharded.shards[0]?.name]))
 
