@@ -34,6 +34,9 @@ const namespaceFilterSchema = v.pipe(
   ),
 )
 
+/** The server's own limit for any number of shards (`CreateCollectionCoordinator` in its source). */
+const initialChunksMax = 1_000_000
+
 const shardingSchema = v.pipe(
   objectOf({
     createSupportingIndexes: v.optional(
@@ -58,6 +61,31 @@ const shardingSchema = v.pipe(
                 ),
                 v.minLength(1, 'must have at least one field'),
                 v.description('Fields of the shard key in order; each element maps one field name to its direction.'),
+              ),
+              unique: v.exactOptional(
+                v.pipe(
+                  v.boolean(),
+                  v.description(
+                    'The values of the key are unique. The source needs a unique index on exactly the key.',
+                  ),
+                ),
+              ),
+              numInitialChunks: v.exactOptional(
+                v.pipe(
+                  v.number(),
+                  v.integer('must be an integer'),
+                  v.minValue(1, 'must be at least 1'),
+                  v.maxValue(initialChunksMax, `must be at most ${initialChunksMax}`),
+                  v.description('Number of chunks to create before the copy, for a key with a hashed field.'),
+                ),
+              ),
+              presplitHashedZones: v.exactOptional(
+                v.pipe(
+                  v.boolean(),
+                  v.description(
+                    'The server creates the chunks by the zones of the collection on the destination, for a key with a hashed field.',
+                  ),
+                ),
               ),
             }),
             v.description('Shard key specification to create on the destination.'),

@@ -5,12 +5,10 @@ import type { ClusterFacts } from '../mongo/identity.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * The fields of `config.collections` that tandem does not copy. `permitMigrations: false` is set by the command
- * `setAllowMigrations`, and the others by `configureCollectionBalancing`
+ * The fields of `config.collections` that tandem does not copy. `configureCollectionBalancing` sets them
  * (https://www.mongodb.com/docs/manual/reference/command/configureCollectionBalancing/).
  */
 const settings: Settings = {
-  permitMigrations: isOff,
   maxChunkSizeBytes: (value) => value !== undefined,
   enableAutoMerge: isOff,
 }
@@ -47,7 +45,7 @@ export const checkBalancing: Check = async ({ source, destination, selection, fa
       name: 'BalancerSettingsNotCopied',
       message: `these balancer settings of individual source collections are not copied: ${named.slice(0, namedMax).join(', ')}${more}`,
       remedy:
-        'set them on the destination after COMMITTED, with configureCollectionBalancing, or setAllowMigrations for permitMigrations' +
+        'set them on the destination after COMMITTED, with configureCollectionBalancing' +
         (isCopied
           ? ''
           : '; to have noBalance copied, grant update on config.collections on the destination before the commit'),

@@ -1,8 +1,9 @@
 import type { Command } from 'commander'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
+import type { ShardingEntry } from '../domain/start-request.ts'
 import { type ClientRequest, wholeBody, withBody } from './client-options.ts'
 import { collectFilter, collectNatural, filtersOf, type Selected } from './namespace-options.ts'
-import { collectShardKey, noShardKeys, type ShardingEntry } from './shard-key-option.ts'
+import { collectShardKey, noShardKeys } from './shard-key-option.ts'
 
 /** The options of start and check, and the body that they become. */
 

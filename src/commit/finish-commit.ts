@@ -93,9 +93,10 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   const logRefused = (what: string, { cause }: FatalError): void =>
     parts.context.journal?.('zone not copied', { what, error: errorText(cause) })
   await retry('copying zones', parts.context, () => copyZones(source, destination, entries, logRefused))
-  const notBalanced = (name: string, error: string): void =>
-    parts.context.journal?.('balancing not copied', { namespace: name, error })
-  await copyBalancing(source, destination, entries, notBalanced)
+  await copyBalancing(source, destination, entries, {
+    refused: (name, error) => parts.context.journal?.('balancing not copied', { namespace: name, error }),
+    notUnique: (name) => parts.context.journal?.('shard key not unique', { namespace: name }),
+  })
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */

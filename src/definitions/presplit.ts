@@ -33,7 +33,10 @@ const samplesPerChunk = 20
 
 export interface PresplitContext {
   signal: AbortSignal
+  /** Called when the collection may be distributed unevenly. */
   uneven: (error: unknown) => void
+  /** How many chunks a collection with a hashed field gets, if the start request says so. */
+  numInitialChunks?: number | undefined
 }
 
 /**
@@ -44,7 +47,6 @@ export interface PresplitContext {
  * goes to a shard of that zone.
  * Only an even distribution depends on this function, so refused splits and moves are ignored.
  * @param shards the shards that may receive chunks, beginning with the shard of the first chunks
- * @param uneven called when the collection may be distributed unevenly
  */
 export async function presplit(
   source: Cluster,
@@ -52,7 +54,7 @@ export async function presplit(
   entry: CatalogEntry,
   key: ShardKey,
   shards: readonly string[],
-  { signal, uneven }: PresplitContext,
+  { signal, uneven, numInitialChunks }: PresplitContext,
 ): Promise<void> {
   if (shards.length < 2) return
   const located = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
@@ -62,7 +64,7 @@ export async function presplit(
   const zones = await readPlacedRanges(destination, entry, key, shards)
   const existing = key[0]?.hashed ? await target.chunks() : null
   const planned = existing
-    ? planHashedChunks(existing, key, size, shards.length)
+    ? planHashedChunks(existing, key, size, shards.length, numInitialChunks)
     : await planChunks(source, entry, key, size, shards.length, uneven)
   if (zones.length === 0) {
     if (existing) return await splitFurther(target, existing, planned)
@@ -101,9 +103,10 @@ function planHashedChunks(
   key: ShardKey,
   { bytes }: CollectionSize,
   shards: number,
+  requested = 0,
 ): PlannedChunk[] {
-  const max = Math.max(existing.length, chunksMaxOf(shards))
-  const wanted = Math.min(max, Math.max(existing.length, Math.ceil(bytes / chunkBytes)))
+  const max = Math.max(existing.length, requested || chunksMaxOf(shards))
+  const wanted = Math.min(max, Math.max(existing.length, requested || Math.ceil(bytes / chunkBytes)))
   return chooseChunks(boundariesOf(existing), evenHashes(key, wanted * samplesPerChunk), wanted, max)
 }
 

@@ -51,6 +51,8 @@ export interface JournalFields {
   'metadata indexes not created': { error: string }
   'options not restored': { namespace: string; error: string }
   'uneven distribution': { namespace: string; error: string }
+  /** The shard key is unique on the source, or was to be, and the destination does not record that. */
+  'shard key not unique': { namespace: string }
   'zone not copied': { what: string; error: string }
   'balancing not copied': { namespace: string; error: string }
   /** `instead`: how documents of this collection are read until its chunks are read. */
@@ -146,6 +148,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'metadata indexes not created': 'warn',
   'options not restored': 'warn',
   'uneven distribution': 'warn',
+  'shard key not unique': 'warn',
   'zone not copied': 'warn',
   'balancing not copied': 'warn',
   'chunks not read': 'warn',

@@ -51,6 +51,8 @@ export class Cluster {
    * write blocking. Other clusters reject the field.
    */
   writesCarryBypass = false
+  /** The release of the server that the connection string reaches, such as "6.0.27". Set by `readFacts`. */
+  version = ''
   /** The connection goes through mongos. Set by `readFacts`. */
   sharded = false
   /**

@@ -1,6 +1,6 @@
 import type { Document, Timestamp } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import type { StartConfiguration } from '../domain/start-request.ts'
+import { hasShardingOptions, type StartConfiguration } from '../domain/start-request.ts'
 import { AuditStore } from './audit-store.ts'
 import type { StreamPosition } from './change-stream.ts'
 import { type Cluster, type CommandOptions, fromTimestamp, toTimestamp } from './cluster.ts'
@@ -51,9 +51,11 @@ const instancesVersion = { writes: 2, reads: [1, 2] } as const
 /**
  * The version of the record of a sync. It is higher than 1 only if the configuration has a value that earlier releases do
  * not know. They would read any value of `buildIndexes` but `never` as `beforeDataCopy`, and build other indexes. They
- * would ignore `timeseries: skip`, and end in FAILED when they find a time-series collection.
+ * would ignore `timeseries: skip`, and end in FAILED when they find a time-series collection. They would ignore the
+ * options of a sharding entry, and shard its collection without them.
  */
 function recordVersion({ configuration }: SyncRecord): number {
+  if (configuration.sharding?.shardingEntries.some(hasShardingOptions)) return 4
   if (configuration.timeseries === 'skip') return 3
   return knownToVersion1.has(configuration.buildIndexes) ? 1 : 2
 }
@@ -82,7 +84,7 @@ export class Metadata {
   constructor(destination: Cluster, context: RetryContext, coordinator: { readonly term: number } = { term: 0 }) {
     this.#stored = new StoredDocuments(destination, context)
     this.#instances = new StoredDocuments(destination, context, instancesVersion)
-    this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2, 3] })
+    this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2, 3, 4] })
     this.segments = new SegmentStore((version) => new StoredDocuments(destination, context, version), coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = new StoredDocuments(destination, context, collectionsVersion)

@@ -18,6 +18,7 @@ interface Setting {
   _id: string
   uuid: Binary
   noBalance?: boolean
+  permitMigrations?: boolean
 }
 
 let from: ShardedCluster
@@ -28,6 +29,7 @@ let sourceClient: MongoClient
 let destinationClient: MongoClient
 const names = ['left', 'balanced', 'again']
 let entries: CatalogEntry[]
+const notUnique = vi.fn()
 
 const settings = (client: MongoClient) => client.db('config').collection<Setting>('collections')
 const settingOf = (client: MongoClient, name: string) => settings(client).findOne({ _id: `app.${name}` })
@@ -62,7 +64,7 @@ it('noBalance is set and unset as on the source, but not for a collection that w
   await setNoBalance(sourceClient, 'left', true)
   await setNoBalance(destinationClient, 'again', true)
   const refused = vi.fn()
-  await copyBalancing(source, destination, entries, refused)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
   const noBalance = () =>
     Promise.all(names.map(async (name) => (await settingOf(destinationClient, name))?.noBalance ?? false))
   expect(await noBalance()).toEqual([true, false, false])
@@ -70,13 +72,45 @@ it('noBalance is set and unset as on the source, but not for a collection that w
   await setNoBalance(sourceClient, 'balanced', true)
   const [left, , again] = entries as [CatalogEntry, CatalogEntry, CatalogEntry]
   const recreated = { ...(entries[1] as CatalogEntry), destinationUUID: again.destinationUUID }
-  await copyBalancing(source, destination, [left, recreated, again], refused)
+  await copyBalancing(source, destination, [left, recreated, again], { refused, notUnique })
   expect(await noBalance()).toEqual([false, false, false])
   expect(refused).not.toHaveBeenCalled()
 })
 
+it('whether chunks may move is that of the source, in both directions', async () => {
+  const allow = (client: MongoClient, name: string, allowMigrations: boolean) =>
+    client.db('admin').command({ setAllowMigrations: `app.${name}`, allowMigrations })
+  const permitted = () =>
+    Promise.all(names.map(async (name) => (await settingOf(destinationClient, name))?.permitMigrations ?? true))
+  const refused = vi.fn()
+  await allow(sourceClient, 'left', false)
+  await allow(destinationClient, 'again', false)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
+  expect(await permitted()).toEqual([false, true, true])
+  await allow(sourceClient, 'left', true)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
+  expect(await permitted()).toEqual([true, true, true])
+  expect(refused).not.toHaveBeenCalled()
+})
+
+it('a collection whose shard key is unique on the source only is named', async () => {
+  const setUnique = (client: MongoClient, unique: boolean) =>
+    settings(client).updateOne({ _id: 'app.left' }, { $set: { unique } }, { writeConcern: { w: 'majority' } })
+  await setUnique(sourceClient, true)
+  onTestFinished(
+    async () => void (await Promise.all([sourceClient, destinationClient].map((client) => setUnique(client, false)))),
+  )
+  await copyBalancing(source, destination, entries, { refused: vi.fn(), notUnique })
+  await setUnique(destinationClient, true)
+  await copyBalancing(source, destination, entries, { refused: vi.fn(), notUnique })
+  expect(notUnique.mock.calls).toEqual([['app.left']])
+})
+
 it('reports the collection whose noBalance is refused, and sets the others', async () => {
-  for (const name of ['left', 'balanced']) await setNoBalance(sourceClient, name, true)
+  for (const name of ['left', 'balanced']) {
+    await setNoBalance(sourceClient, name, true)
+    await setNoBalance(destinationClient, name, false)
+  }
   const write = destination.write.bind(destination)
   const refusing = vi.spyOn(destination, 'write').mockImplementation(async (database, command, options) => {
     const { updates } = command as { updates: Document[] }
@@ -85,7 +119,7 @@ it('reports the collection whose noBalance is refused, and sets the others', asy
   })
   onTestFinished(() => refusing.mockRestore())
   const refused = vi.fn()
-  await copyBalancing(source, destination, entries, refused)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
   expect(refused.mock.calls).toEqual([['app.left', 'not allowed']])
   expect((await settingOf(destinationClient, 'balanced'))?.noBalance).toBe(true)
 })
@@ -99,7 +133,7 @@ it.each([
   const failing = vi.spyOn(destination, 'write').mockRejectedValue(error)
   onTestFinished(() => failing.mockRestore())
   const refused = vi.fn()
-  await copyBalancing(source, destination, entries, refused)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
   expect(failing).toHaveBeenCalledTimes(1)
   expect(refused.mock.calls.map(([name]) => name)).toEqual(names.map((name) => `app.${name}`))
 })

@@ -41,6 +41,7 @@ describe('a document of config.collections', () => {
         { path: 'h', hashed: true },
       ],
       collated: false,
+      unique: false,
       resharding: false,
     })
   })
@@ -58,6 +59,7 @@ describe('a document of config.collections', () => {
       uuid: fromUuid(uuid),
       key: null,
       collated: false,
+      unique: false,
       resharding: false,
     })
   })
@@ -69,6 +71,8 @@ describe('a document of config.collections', () => {
   ])('shows that a %s is in progress', (_command, fields) => {
     expect(distribution({ ...fields, reshardingFields })?.resharding).toBe(true)
   })
+
+  it('shows that the key is unique', () => expect(distribution({ key: { k: 1 }, unique: true })?.unique).toBe(true))
 
   it('without a UUID is ignored', () => expect(distribution({ key: { k: 1 }, uuid: 'none' })).toBeNull())
 })

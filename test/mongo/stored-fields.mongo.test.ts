@@ -226,6 +226,35 @@ it('a sync record without timeseries, of an earlier release, is loaded with refu
   expect(sameConfiguration(skipping, parseStartBody({ ...body, timeseries: 'skip' }))).toBe(true)
 })
 
+it('a record whose sharding entries have options is one that earlier releases refuse, and the same start matches it', async () => {
+  const body = (options: object) => ({
+    source: 'cluster0',
+    destination: 'cluster1',
+    sharding: {
+      shardingEntries: [{ database: 'app', collection: 'c', shardCollection: { key: [{ k: 1 }], ...options } }],
+    },
+  })
+  const record = (configuration: StartConfiguration): SyncRecord => ({
+    configuration,
+    ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
+    ...{ partitions: 17, redis: false, generation: 0 },
+  })
+  const stored = one.client.db('tandem_internal').collection('sync')
+  for (const [options, schemaVersion] of [
+    [{}, 1],
+    [{ unique: true }, 4],
+    [{ numInitialChunks: 4 }, 4],
+    [{ presplitHashedZones: true }, 4],
+  ] as const) {
+    await stored.deleteMany({})
+    await metadata().saveSync(record(parseStartBody(body(options))))
+    expect(await stored.findOne()).toMatchObject({ schemaVersion })
+    const loaded = (await metadata().loadSync())?.configuration as StartConfiguration
+    const matches = (other: object) => sameConfiguration(loaded, parseStartBody(body(other)))
+    expect([matches(options), matches({ unique: true, numInitialChunks: 4 })]).toEqual([true, false])
+  }
+})
+
 it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and other values match the same start', async () => {
   const stored = one.client.db('tandem_internal').collection('sync')
   const body = { source: 'cluster0', destination: 'cluster1' }

@@ -56,7 +56,7 @@ export async function compareClusters(
 
 export type Selects = (database: string, collection: string) => boolean
 
-/** Shard keys as JSON by namespace. The order of a key's fields is significant. */
+/** Shard keys as JSON by namespace, followed by ` unique` if they are. The order of a key's fields is significant. */
 type ShardKeys = Record<string, string>
 
 /** @param expected the requested shard keys if the source is a replica set; by default the source's own keys */
@@ -75,9 +75,15 @@ async function compareDistributions(
 /** Returns the cluster's shard keys; empty for a replica set. */
 async function shardKeys(client: MongoClient): Promise<ShardKeys> {
   if ((await client.db('admin').command({ hello: 1 }))['msg'] !== 'isdbgrid') return {}
-  const found = await client.db('config').collection<{ _id: string; key: Document }>('collections').find().toArray()
+  const found = await client
+    .db('config')
+    .collection<{ _id: string; key: Document; unique?: boolean }>('collections')
+    .find()
+    .toArray()
   const user = found.filter(({ _id }) => !internalDatabases.includes(_id.split('.')[0] ?? ''))
-  return Object.fromEntries(user.map(({ _id, key }) => [_id, JSON.stringify(key)]))
+  return Object.fromEntries(
+    user.map(({ _id, key, unique }) => [_id, `${JSON.stringify(key)}${unique ? ' unique' : ''}`]),
+  )
 }
 
 async function compareDatabase(
