@@ -40,8 +40,9 @@ export interface SyncContext {
    */
   mayBeOpen: boolean
   /**
-   * True from the first report that a start position of the reversal is about to be stored until the decision. While it
-   * is true, users have not written on the destination after that position, so a new position may replace it.
+   * Becomes true with the first report that a start position of the reversal is about to be stored, and false with the
+   * decision. While it is true, users have not written on the destination after that position, so a new position may
+   * replace it.
    */
   writesHeld: boolean
   /**
