@@ -9,11 +9,12 @@ import { readConfig } from '../mongo/config-database.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
 /**
- * Gives sharded collections the source's `noBalance`, with which `sh.disableBalancing` makes the balancer leave a
- * collection alone. No command of 6.0 sets it: the shell, too, writes it into `config.collections`
+ * Copies the source's `noBalance` setting to the sharded collections of the destination. `sh.disableBalancing` sets it,
+ * and the balancer then leaves the collection alone. 6.0 has no command for it, so the shell, too, writes it into
+ * `config.collections`
  * (https://www.mongodb.com/docs/manual/tutorial/manage-sharded-cluster-balancer/#disable-balancing-on-a-collection).
- * Repeatable. Writers may have been stopped, and the setting can also be made after the commit, so this is one attempt
- * of limited time: what fails is reported and does not fail or delay the commit.
+ * Repeatable. A commit calls this, possibly after writes to the source have stopped, so it tries only once and with a
+ * time limit. A failure is reported and does not fail the commit, because you can set `noBalance` after the commit.
  * @param refused called for each collection whose setting was not stored, or once for all if they could not be read
  */
 export async function copyBalancing(
@@ -44,7 +45,7 @@ export async function copyBalancing(
   }
 }
 
-/** The server accepts 100,000 statements in one command. */
+/** Updates per command. The server accepts up to 100,000. */
 const updatesMax = 1_000
 const timeoutMS = 10_000
 
@@ -54,7 +55,10 @@ async function readUnbalanced(cluster: Cluster): Promise<Set<string>> {
   return new Set(found.map((bytes) => stringOf(fieldNamed(readFields(bytes), '_id')) ?? ''))
 }
 
-/** Why statements were not performed, by their positions. Outdated updates do no harm, so this needs no fence. */
+/**
+ * Runs these updates and returns the errors of those that failed, by their positions. A delayed update does no harm, so
+ * no fence is needed.
+ */
 async function errorsOf(destination: Cluster, updates: Document[]): Promise<Map<number, string>> {
   try {
     const command = { update: 'collections', updates, ordered: false }

@@ -18,12 +18,12 @@ import { type Distribution, readDistributions, readPlacements } from './sharding
 import { copyZones } from './zones.ts'
 
 /**
- * No time limit for commands on collections that have documents, because the config server writes every chunk and each
- * shard waits for the collection's operations. A command that arrives late does no harm: it names the UUID, a
+ * Commands on collections that have documents have no time limit, because the config server writes every chunk and each
+ * shard waits for the collection's operations. A delayed command does no harm: it names the collection's UUID, a
  * collection is sharded only once, and a shard key is never refined to a shorter one.
  */
 const unlimited = { timeoutMS: 0 } as const
-/** How often a command that exceeds its time limit is sent. All attempts together take several minutes. */
+/** How often a command that exceeds its time limit is sent. All attempts together take about eight minutes. */
 const limitedAttemptsMax = 20
 
 /**
@@ -79,7 +79,7 @@ export class DestinationSharding {
 
   /**
    * Distributes a new, empty collection by `entry.shardKey` over all shards that are not draining, so that the copy
-   * loads every shard.
+   * writes to every shard.
    */
   async distribute(entry: CatalogEntry): Promise<void> {
     const { shardKey } = entry
