@@ -31,8 +31,8 @@ import { readExistingIndexes } from './shard-indexes.ts'
 
 /**
  * Index builds have no time limit. All other commands have the time limit of writes, so that no delayed command
- * creates, drops or renames a collection after a successor has stopped waiting for it. A delayed index build is
- * harmless: it names its collection by UUID, and the commit compares the indexes.
+ * creates, drops or renames a collection after the next coordinator has stopped waiting for it. A delayed index build
+ * is harmless: it names its collection by UUID, and the commit compares the indexes.
  */
 const unlimited = { timeoutMS: 0 } as const
 
@@ -57,7 +57,7 @@ export class DestinationIndexes {
     this.#mode = mode
   }
 
-  /** True if the indexes of a collection that is copied are built when its copy has ended. */
+  /** True if the indexes of a collection are built only when its copy has ended. */
   get afterCopy(): boolean {
     return buildsAfterCopy(this.#mode)
   }
@@ -77,8 +77,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Builds the indexes of a collection whose copy has ended. A build that a predecessor began counts as missing, so
-   * createIndexes is sent again. The server then waits for that build and does not begin another.
+   * Builds the indexes of a collection whose copy has ended. An index that a former coordinator began to build counts
+   * as missing, so createIndexes is sent again. The server then waits for that build and does not begin another.
    */
   async buildAwaited(entry: CatalogEntry): Promise<void> {
     const { indexes } = entry.wanted
@@ -86,8 +86,9 @@ export class DestinationIndexes {
   }
 
   /**
-   * Builds wanted indexes that were left out because they differ from another index only in `unique`. The unique index
-   * is built before writes are enabled; a non-unique one is built when its conflicting index has become unique.
+   * Builds wanted indexes that were left out because they differ from another index only in deferred options such as
+   * `unique`. A unique index is built before writes are enabled; a non-unique one is built when the index that it
+   * conflicts with has become unique.
    */
   async buildConflicting(entry: CatalogEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#mode === 'never') return
@@ -254,7 +255,10 @@ export class DestinationIndexes {
     return await readExistingIndexes(this.#cluster, located)
   }
 
-  /** The indexes that are built now: only those that the sharding needs if the others await the end of the copy. */
+  /**
+   * The indexes that are built now. While the collection's indexes await the end of its copy, these are only those that
+   * support the shard key; otherwise they are all of the wanted ones.
+   */
   #due(entry: CatalogEntry, wanted: IndexSpecification[], shardKey = entry.shardKey): IndexSpecification[] {
     if (!entry.awaitsIndexes) return wanted
     return wanted.filter((one) => shardKey !== null && supportsShardKey(one, shardKey))

@@ -19,7 +19,7 @@ export interface DifferingParts {
   isFollowed: (entry: CatalogEntry, existing: ExistingDefinition, wanted: CollectionDefinition) => boolean
   /** The indexes of a collection with this shard key that the sync creates and compares. */
   included: (all: IndexSpecification[], shardKey: ShardKey | null) => IndexSpecification[]
-  /** Returns the databases of a sharded source whose primary shard differs from the stored one. */
+  /** Returns the databases of a sharded source that were moved, or created again, since their placement was stored. */
   moved: (placements: Placement[]) => Promise<string[]>
 }
 

@@ -47,8 +47,8 @@ export async function findDefinitionMismatches(
     ])
     const compare = (database: string, ...[source, destination]: [Identified[], Identified[]]): Mismatch[] => {
       const entries = known.get(database) ?? []
-      // A replica set has no shard keys. If it is the source, the key counts that was requested when the collection was
-      // created; if it is the destination, the entries have none.
+      // A replica set has no shard keys. The source's collections are therefore given the key in their catalog entries:
+      // the key that was requested at their creation, or none if the destination is a replica set.
       if (!clusters.source.sharded || !clusters.destination.sharded) {
         for (const one of source) one.shardKey = catalog.get(one.uuid)?.shardKey ?? null
       }

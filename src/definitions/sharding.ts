@@ -18,7 +18,7 @@ export interface Distribution {
   uuid: string
   /** Null for an unsharded collection. 8.0 and later list those that moveCollection or unshardCollection has moved. */
   key: ShardKey | null
-  /** The collection has a default collation other than the simple one. Shard keys always compare simply. */
+  /** The collection has a default collation other than the simple one. Shard keys always use the simple collation. */
   collated: boolean
   /** Whether shardCollection was told that the values of the key are unique. */
   unique: boolean
