@@ -64,9 +64,9 @@ function deliverEndLate(destination: Network): void {
     return epochFields(q).some((field) => stored?.[field] > q[field].$not.$gt)
   }
   destination.lateForm = (_, command) => {
-    const statements = (command['updates'] ?? []) as Document[]
-    const areEnds = statements.every(({ q }) => epochFields(q).length > 0)
-    if (command['update'] !== 'collections' || !areEnds) return 'numbered'
+    if (command['update'] !== 'collections') return 'numbered'
+    const statements = command['updates'] as Document[]
+    if (!statements.every(({ q }) => epochFields(q).length > 0)) return 'numbered'
     return statements.some(isReplaced) ? 'unnumbered' : 'not yet'
   }
   server.alter = (collection, statement) => {
