@@ -16,7 +16,7 @@ import { borrowReplicaSet } from '../support/kept-sets.ts'
 import type { ReplicaSet } from '../support/replica-set.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-const slowly = { timeout: 60_000 }
+const longEnough = { timeout: 60_000 }
 
 /**
  * The router sends createIndexes to each shard by itself, and listIndexes only to the shard of the first chunk. The first
@@ -84,7 +84,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
     const failing = { failCommands: ['createIndexes'], errorCode: 10_107, failInternalCommands: true }
     await using _ = await failPoint(shards[1], 'failCommand', failing, { times: 1 })
     await expect(indexes.buildAwaited(entry)).rejects.toMatchObject({ code: 10_107 })
-    await expect.poll(() => namesOn(shards[0]), slowly).toEqual(['a_1'])
+    await expect.poll(() => namesOn(shards[0]), longEnough).toEqual(['a_1'])
     await indexes.buildAwaited(entry)
     expect(await Promise.all(shards.map(namesOn))).toEqual([['a_1'], ['a_1']])
   })
@@ -95,7 +95,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
     await using held = await failPoint(shards[1], 'hangAfterStartingIndexBuild', {})
     const begun = client.db('app').command({ createIndexes: 'things', indexes: [{ key: { a: 1 }, name: 'a_1' }] })
     await held.reached()
-    await expect.poll(() => namesOn(shards[0]), slowly).toEqual(['a_1'])
+    await expect.poll(() => namesOn(shards[0]), longEnough).toEqual(['a_1'])
     const builds = async (): Promise<number> => {
       const operations = shards[1].db('admin').aggregate([{ $currentOp: {} }])
       return (await operations.toArray()).filter((one) => one['command']?.createIndexes === 'things').length
@@ -105,7 +105,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
     const awaited = indexes.buildAwaited(entry).finally(() => {
       ended = true
     })
-    await expect.poll(async () => ended || (await builds()) > before, slowly).toBe(true)
+    await expect.poll(async () => ended || (await builds()) > before, longEnough).toBe(true)
     expect(ended).toBe(false)
     await held.release()
     await Promise.all([begun, awaited])
