@@ -29,11 +29,12 @@ function firstViolation(some: Iterable<SourceStep[]>, crashes: number, servers: 
 }
 
 describe('the documents of a keyed collection', () => {
-  // Each first step is a test of its own, so that none takes long.
-  it.each(all.flatMap((first) => [apart, together].map((servers) => ({ first, ...servers }))))(
+  // Each beginning is a test of its own, so that none takes long.
+  it.each([...sequences(2)].flatMap((begun) => [apart, together].map((servers) => ({ begun, ...servers }))))(
     'are those of the source after three changes: %o',
-    ({ first, ...servers }) => {
-      const some = [...sequences(3)].filter(([step]) => step === first)
+    ({ begun, ...servers }) => {
+      const some = [...sequences(3)].filter((steps) => begun.every((step, at) => steps[at] === step))
+      expect(some.length).toBeGreaterThan(0)
       expect(firstViolation(some, 0, servers)).toBeNull()
     },
   )
