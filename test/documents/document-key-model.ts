@@ -40,7 +40,15 @@ export interface Servers {
 type Key = 'a' | 'b'
 const keys: readonly Key[] = ['a', 'b']
 const other = (key: Key): Key => (key === 'a' ? 'b' : 'a')
-export type SourceStep = 'insert a' | 'insert b' | 'update' | 'replace' | 'replace and rekey' | 'move' | 'rekey' | 'delete'
+export type SourceStep =
+  | 'insert a'
+  | 'insert b'
+  | 'update'
+  | 'replace'
+  | 'replace and rekey'
+  | 'move'
+  | 'rekey'
+  | 'delete'
 
 interface Document {
   key: Key
@@ -112,7 +120,9 @@ function sourceSteps(state: State, { rekeyNames }: Servers): Step[] {
     case 'replace and rekey':
       return [became(leaves, { kind: 'replace', key, document: leaves })]
     case 'rekey':
-      return [became(leaves, { kind: 'update', key: rekeyNames === 'the former key' ? key : leaves.key, document: null })]
+      return [
+        became(leaves, { kind: 'update', key: rekeyNames === 'the former key' ? key : leaves.key, document: null }),
+      ]
     case 'delete':
       return [became(null, { kind: 'delete', key, document: null })]
     case 'move': {
@@ -201,7 +211,11 @@ function applySteps(state: State, rules: Rules, { oneShard }: Servers): Step[] {
     case 'remove': {
       if (batch.removes !== '') {
         const key = batch.removes[0] as Key
-        return next(`removes ${key}`, { removes: batch.removes.slice(1) }, { destination: { ...destination, [key]: null } })
+        return next(
+          `removes ${key}`,
+          { removes: batch.removes.slice(1) },
+          { destination: { ...destination, [key]: null } },
+        )
       }
       return batch.writes ? next('removed', { doing: 'write' }) : acknowledged('removed')
     }
@@ -230,18 +244,27 @@ export interface Outcome {
   violation: string[] | null
 }
 
+function keyOf({ todo, source, events, destination, applied, stored, batch, crashesLeft }: State): string {
+  const text = (document: Document | null): string => (document ? `${document.key}${document.version}` : '-')
+  const order = events.map(({ kind, key }) => kind[0] + key).join('')
+  const own = batch && [
+    ...[batch.upTo, batch.doing, batch.asked, batch.found.map(text).join('+'), batch.removes, text(batch.writes)],
+  ]
+  return [todo.length, text(source), order, destination.a, destination.b, applied, stored, crashesLeft, own].join()
+}
+
 /** Explores all reachable states breadth-first, up to the first violation. The document exists under `a` at the start. */
 export function explore(steps: readonly SourceStep[], crashes: number, rules: Rules, servers: Servers): Outcome {
   const start: State = {
     ...{ todo: steps, source: { key: 'a', version: 1 }, version: 1, events: [], destination: { a: 1, b: null } },
     ...{ applied: 0, stored: 0, batch: null, crashesLeft: crashes },
   }
-  const cameFrom = new Map<string, { key: string; name: string } | null>([[JSON.stringify(start), null]])
+  const cameFrom = new Map<string, { key: string; name: string } | null>([[keyOf(start), null]])
   const open: State[] = [start]
   const outcome: Outcome = { states: 0, quiet: 0, violation: null }
   for (let at = 0; at < open.length; at++) {
     const state = open[at] as State
-    const key = JSON.stringify(state)
+    const key = keyOf(state)
     outcome.states += 1
     if (state.todo.length === 0 && !state.batch && state.applied === state.events.length) {
       outcome.quiet += 1
@@ -253,7 +276,7 @@ export function explore(steps: readonly SourceStep[], crashes: number, rules: Ru
       }
     }
     for (const { name, to } of stepsOf(state, rules, servers)) {
-      const next = JSON.stringify(to)
+      const next = keyOf(to)
       if (cameFrom.has(next)) continue
       cameFrom.set(next, { key, name })
       open.push(to)
