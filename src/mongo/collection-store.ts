@@ -282,9 +282,10 @@ export class CollectionStore {
 }
 
 /**
- * Matches the entry of a collection that no later coordinator term than this one has written. Up to schema version 2 the
- * term is in the field `tenure`. A write of this release removes that field, and an earlier release matches only entries
- * that have it, so the first write of this release also fences a delayed write of an earlier release, whatever its term.
+ * Matches the entry of a collection that no later coordinator term than this one has written. Up to schema version 2
+ * the term is in the field `tenure`. A write of this release removes that field, and an earlier release matches only
+ * entries that have it, so the first write of this release also fences a delayed write of an earlier release, whatever
+ * its term.
  */
 function ofTermUntil(term: number): Document {
   return { term: notOfLater(term), tenure: notOfLater(term) }

@@ -52,7 +52,10 @@ export interface Addressee {
 /** A command that this process has not begun to execute. */
 export interface WaitingCommand {
   id: string
-  /** Null when this release does not know the stored command. Any user with write access to the collection can store one. */
+  /**
+   * Null when this release does not know the stored command. Any user with write access to the collection can store
+   * one.
+   */
   given: GivenCommand | null
   /** mongosyncID of the instance that passed the command on, as the stored command names it; null if it names none. */
   sender: string | null
@@ -118,9 +121,9 @@ export class CommandStore {
   }
 
   /**
-   * Records that this process executes the command. Returns true at most once per process, and only while the command is
-   * open and younger than `withinMS`. If this rejects, the caller must not execute the command, even though it may be
-   * recorded as taken.
+   * Records that this process executes the command. Returns true at most once per process, and only while the command
+   * is open and younger than `withinMS`. If this rejects, the caller must not execute the command, even though it may
+   * be recorded as taken.
    */
   async take(id: string, incarnation: string, withinMS: number): Promise<boolean> {
     const taken = `taken.${incarnation}`

@@ -10,7 +10,9 @@ export interface Shard {
   name: string
   /** Its members: setName/host:port,host:port */
   host: string
-  /** `removeShard` has been run, and the balancer moves the shard's chunks to others. `listShards` shows the same field. */
+  /**
+   * `removeShard` has been run, and the balancer moves the shard's chunks to others. `listShards` shows the same field.
+   */
   draining: boolean
   zones: string[]
 }
@@ -79,8 +81,8 @@ export async function readChunks(cluster: Cluster, uuid: string): Promise<Chunk[
 }
 
 /**
- * The lower bounds and the shards of the chunks of a collection, in the order of the bounds; null if there are more than
- * `max`.
+ * The lower bounds and the shards of the chunks of a collection, in the order of the bounds; null if there are more
+ * than `max`.
  */
 export async function readChunkStarts(cluster: Cluster, uuid: string, max: number): Promise<ChunkStart[] | null> {
   const found = await RawCursor.readAll(cluster, 'config', {
@@ -102,7 +104,10 @@ export async function readChunkStarts(cluster: Cluster, uuid: string, max: numbe
 /** Up to this many collections are named in the query. */
 const namedMax = 16
 
-/** The names of the shards that own chunks of these collections, by the UUIDs of the collections that are tracked. */
+/**
+ * The names of the shards that own chunks of these collections, by the UUID of the collection. A collection without
+ * chunks in `config.chunks` has no entry. The result may contain other collections as well.
+ */
 export async function readChunkOwners(cluster: Cluster, uuids: readonly string[]): Promise<Map<string, string[]>> {
   const named = uuids.length <= namedMax ? [{ $match: { uuid: { $in: uuids.map(toUuid) } } }] : []
   const found = await RawCursor.readAll(cluster, 'config', {
