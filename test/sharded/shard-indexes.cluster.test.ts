@@ -58,5 +58,6 @@ test('a unique index that only one shard has built is built on the others, and i
   // Somebody drops the index on one shard after the commit.
   await rowsOf(direct, 'things').dropIndex('k_1_u_1')
   const compared = await compareBoth(pair.sourceUri, pair.destinationUri, { shardKeys: { 'app.things': '{"k":1}' } })
-  expect(compared.differences).toEqual([expect.stringContaining(other.name)])
+  // Once by the oracle of the tests, and once by `tandem verify`.
+  expect(compared.differences).toEqual([expect.stringContaining(other.name), expect.stringContaining(other.name)])
 })

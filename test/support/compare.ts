@@ -70,6 +70,23 @@ async function compareDistributions(
   for (const name of [...new Set([...Object.keys(ours), ...Object.keys(theirs)])].sort()) {
     if (ours[name] !== theirs[name]) differences.add(name, 'shard key differs', `${ours[name]} | ${theirs[name]}`)
   }
+  for (const name of Object.keys(theirs)) await compareShards(destination, name, differences)
+}
+
+/** Each index is finished and the same on all shards of the destination that own chunks of the collection. */
+async function compareShards(destination: MongoClient, name: string, differences: Differences): Promise<void> {
+  const dot = name.indexOf('.')
+  const collection = destination.db(name.slice(0, dot)).collection(name.slice(dot + 1))
+  const onShards = new Map<string, Set<string>>()
+  for (const { name: index, spec, building, shard } of await collection.aggregate([{ $indexStats: {} }]).toArray()) {
+    const text = `${index}${building ? ' (building)' : ''}${spec.unique ? ' (unique)' : ''} ${JSON.stringify(spec.key)}`
+    onShards.set(shard, (onShards.get(shard) ?? new Set()).add(text))
+  }
+  for (const text of new Set([...onShards.values()].flatMap((indexes) => [...indexes]))) {
+    const lacking = [...onShards].flatMap(([shard, indexes]) => (indexes.has(text) ? [] : [shard]))
+    if (lacking.length > 0)
+      differences.add(name, 'an index is not on all shards', `${text} | not on ${lacking.join(', ')}`)
+  }
 }
 
 /** Returns the cluster's shard keys; empty for a replica set. */
