@@ -4,6 +4,7 @@ import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { PeerCommands } from '../../src/coordination/peer-commands.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { GivenCommand, PeerCommand } from '../../src/domain/peer-command.ts'
 import { CommandStore } from '../../src/mongo/command-store.ts'
 import { type TestContext, testContext } from '../mongo/clusters.ts'
@@ -18,7 +19,7 @@ const accepted = { success: true }
 const members: Member[] = []
 
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
 })
 afterEach(() => {
   for (const { context, polling } of members.splice(0)) {
@@ -81,7 +82,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
   return made
 }
 
-const stored = () => one.client.db('tandem_internal').collection('commands').countDocuments()
+const stored = () => one.client.db(metadataDatabase).collection('commands').countDocuments()
 
 describe('a command given to all', () => {
   it('arrives with its filter, written as it was given, because filters are compared by their text', async () => {
@@ -118,7 +119,7 @@ describe('a command given to all', () => {
       const { performed, senders } = await member('a')
       const to = [{ id: 'a', incarnation: '611' }]
       const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
-      const records = one.client.db('tandem_internal').collection('commands')
+      const records = one.client.db(metadataDatabase).collection('commands')
       await records.insertOne({ command: 'pause', to, ...(sender !== undefined && { sender }), ...rest })
       await vi.waitFor(() => expect(performed).toEqual(['pause']), patience)
       expect(senders).toEqual([null])
@@ -135,7 +136,7 @@ describe('a command given to all', () => {
       const methods = { repair: vi.fn(async () => {}), close: vi.fn(async () => {}) }
       const perform = (name: string): Promise<void> => methods[name as keyof typeof methods]()
       const { context, logged } = await member('a', { perform })
-      const records = one.client.db('tandem_internal').collection<Document & { _id: string }>('commands')
+      const records = one.client.db(metadataDatabase).collection<Document & { _id: string }>('commands')
       const to = [{ id: 'a', incarnation: '611' }]
       const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
       await records.insertOne({ _id: 'planted', command, to, ...rest })
@@ -225,7 +226,7 @@ describe('a command given to all', () => {
   it('cannot be taken once it is too old because its sender died, and the next command removes it', async () => {
     const commands = new CommandStore(one.cluster)
     await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }], 'b')
-    const collection = one.client.db('tandem_internal').collection<{ _id: string; givenAt: Date }>('commands')
+    const collection = one.client.db(metadataDatabase).collection<{ _id: string; givenAt: Date }>('commands')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
     // It would take the command while the command is new.

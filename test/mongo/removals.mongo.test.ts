@@ -1,5 +1,6 @@
 import { beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { VerificationStore } from '../../src/mongo/verification-store.ts'
 import { failPoint } from '../support/fail-point.ts'
@@ -12,7 +13,7 @@ import { oneSet } from './one-set.ts'
  */
 
 const one = oneSet()
-const internal = () => one.client.db('tandem_internal')
+const internal = () => one.client.db(metadataDatabase)
 let metadata: Metadata
 beforeEach(async () => {
   await internal().dropDatabase()
