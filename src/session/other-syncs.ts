@@ -1,7 +1,6 @@
-import { type Failure, isStop, toFailure } from '../domain/errors.ts'
+import { type Failure, FatalError, toFailure } from '../domain/errors.ts'
 import { olderMetadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { isTransient } from '../mongo/errors.ts'
 import { OlderMetadata } from '../mongo/older-metadata.ts'
 import { type RetryContext, RetryMonitor } from '../mongo/retry.ts'
 import { refuseOlderSync } from './find-stored.ts'
@@ -61,8 +60,9 @@ export class OtherSyncs {
       await this.check(limited)
       await new OlderMetadata(destination, limited).removeExpired()
     } catch (error) {
-      if (this.#timer === null || isStop(error) || isTransient(error)) return
-      onFound(toFailure(error, 'looking for a sync of an earlier release'))
+      // Anything else, such as a missing privilege on that database, does not concern this sync. The next check follows soon.
+      const isConflict = error instanceof FatalError && error.failure === 'StoredStateConflict'
+      if (this.#timer !== null && isConflict) onFound(toFailure(error))
     }
   }
 }
