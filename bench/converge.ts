@@ -1,4 +1,5 @@
 import type { Document } from 'mongodb'
+import { metadataDatabase } from '../src/domain/namespace.ts'
 import { startChild } from './child.ts'
 import { assertSameHash } from './content.ts'
 import { load, type Shape } from './load.ts'
@@ -119,7 +120,7 @@ async function converge(pair: Pair, options: BenchOptions, start: Record<string,
   const effort = await measure(pair, options, start)
   for (const { client } of [source, destination]) {
     await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-    await client.db('tandem_internal').dropDatabase()
+    await client.db(metadataDatabase).dropDatabase()
   }
   return effort
 }

@@ -1,4 +1,5 @@
 import { MongoClient } from 'mongodb'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { Comparison } from '../../test/support/compare.ts'
 import { describeCluster } from './describe-cluster.ts'
 import { count, green, megabytes, print, red, seconds, table } from './screen.ts'
@@ -28,7 +29,7 @@ export async function showCollections(uri: string): Promise<void> {
 /** Returns the bytes of documents that tandem's metadata records as copied, which a restart does not copy again. */
 export async function storedCopyBytes(destinationUri: string): Promise<number> {
   await using client = new MongoClient(destinationUri)
-  const segments = client.db('tandem_internal').collection('segments')
+  const segments = client.db(metadataDatabase).collection('segments')
   const [sum] = await segments.aggregate([{ $group: { _id: null, bytes: { $sum: '$bytes' } } }]).toArray()
   return Number(sum?.['bytes'] ?? 0)
 }

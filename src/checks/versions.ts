@@ -1,5 +1,4 @@
 import type { Finding } from '../domain/finding.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
 import { isOlderSeries, seriesOf } from '../domain/release.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { type Check, type CheckedClusters, problem } from './check.ts'
@@ -63,7 +62,7 @@ export const checkPatchRelease: Check = async ({ destination, facts }) => {
   if (major < 6) return [] // checkVersions reports it
   try {
     // Sent by `read`, because the update changes nothing and so needs neither a lease nor majority acknowledgement.
-    await destination.read(metadataDatabase, {
+    await destination.read(destination.metadataDatabase, {
       update: 'probe',
       updates: [{ q: { _id: 0 }, u: { $unset: { probe: '' } } }],
       bypassEmptyTsReplacement: true,

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { OwnershipStore } from '../coordination/ownership-store.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { writesEnded } from '../mongo/predecessors.ts'
+import { eachDatabase } from './live-instances.ts'
 
 /**
  * Ends the writes of ended instances by the steps of a takeover. Resolves when none of these writes runs on the
@@ -12,8 +13,8 @@ import { writesEnded } from '../mongo/predecessors.ts'
  */
 export async function endWrites(clusters: readonly Cluster[]): Promise<string[]> {
   const stored = await Promise.all(
-    clusters.map(async (cluster) => {
-      const store = new OwnershipStore(cluster)
+    eachDatabase(clusters).map(async ({ cluster, database }) => {
+      const store = new OwnershipStore(cluster, database)
       const { leases } = await store.read()
       // For the other leases this has been done already: the instance itself, or its successor, has waited for its writes.
       return { store, leases: leases.filter(({ epoch, drained }) => drained <= epoch) }

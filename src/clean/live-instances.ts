@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import type { Liveness, ObservedInstance } from '../coordination/liveness.ts'
+import { metadataDatabases } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { givenUp, leaseMS } from '../mongo/lease-watch.ts'
 import { hasHolderEnded } from '../mongo/predecessors.ts'
@@ -41,7 +42,7 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
   const ages = new Map<string, number>()
   const { durationMS = leaseMS } = parts
   for (let isFirst = true; ; isFirst = false) {
-    const leases = (await Promise.all(parts.clusters.map(readLeases))).flat()
+    const leases = (await Promise.all(eachDatabase(parts.clusters).map(readLeases))).flat()
     const ended = new Set(leases.filter(hasEnded).map(({ document }) => document['incarnation'] as string))
     const alive = new Set<string>()
     const unknown = new Set<string>()
@@ -69,7 +70,7 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
 }
 
 interface StoredLease {
-  /** The cluster and the name of the lease. */
+  /** The cluster, the metadata database and the name of the lease. */
   key: string
   /** mongosyncID. */
   id: string
@@ -78,11 +79,21 @@ interface StoredLease {
   document: Document
 }
 
-async function readLeases(cluster: Cluster): Promise<StoredLease[]> {
-  const metadata = new UnfencedMetadata(cluster)
+interface DatabaseOf {
+  cluster: Cluster
+  database: string
+}
+
+/** The metadata databases of these clusters. An instance of an earlier release may be alive in its own one. */
+export function eachDatabase(clusters: readonly Cluster[]): DatabaseOf[] {
+  return clusters.flatMap((cluster) => metadataDatabases.map((database) => ({ cluster, database })))
+}
+
+async function readLeases({ cluster, database }: DatabaseOf): Promise<StoredLease[]> {
+  const metadata = new UnfencedMetadata(cluster, {}, database)
   const found = await metadata.read({ find: 'leases', filter: {}, limit: leasesMax, batchSize: leasesMax + 1 })
   return found.map((document) => ({
-    key: `${cluster.name} ${String(document['_id'])}`,
+    key: `${cluster.name} ${database} ${String(document['_id'])}`,
     id: String(document['owner'] ?? document['_id']),
     renewal: `${String(document['epoch'])} ${Number(document['expiresAt'])}`,
     document,

@@ -1,4 +1,5 @@
 import { FatalError } from '../domain/errors.ts'
+import { metadataDatabases } from '../domain/namespace.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import type { ClusterFacts } from '../mongo/identity.ts'
 import { Metadata } from '../mongo/metadata.ts'
@@ -15,8 +16,9 @@ export async function refuseOtherMoves(
   context: RetryContext,
 ): Promise<void> {
   const given = new Set(clusterNames.map((name) => facts[name].identity))
-  for (const name of clusterNames) {
-    const move = await new Metadata(clusters[name], context).loadMove()
+  const places = clusterNames.flatMap((name) => metadataDatabases.map((database) => ({ name, database })))
+  for (const { name, database } of places) {
+    const move = await new Metadata(clusters[name], context, undefined, database).loadMove()
     if (!move || (given.has(move.sourceIdentity) && given.has(move.destinationIdentity))) continue
     throw new FatalError(
       'ClusterIdentityChanged',

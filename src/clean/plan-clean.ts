@@ -1,7 +1,7 @@
 import { areWritesBlocked, blocksDestination, blocksSource } from '../commit/write-blocking.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { DeferredOptions } from '../definitions/deferred-options.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
+import { metadataDatabases } from '../domain/namespace.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
@@ -17,8 +17,8 @@ export interface CleanPlan {
   unblock: { cluster: ClusterName; known: boolean }[]
   /** The cluster whose balancer is started again; null if no balancer is started. */
   startBalancer: ClusterName | null
-  /** Clusters from which the metadata database is dropped, in this order. */
-  drop: ClusterName[]
+  /** The metadata databases that are dropped, in this order. */
+  drop: { cluster: ClusterName; database: string }[]
   /** What the sync has deferred on the destination. It stays as it is. */
   deferred: string[]
   /** What is left alone, with the reason and what to do about it. */
@@ -45,10 +45,12 @@ export async function planClean(parts: PlanParts): Promise<CleanPlan> {
   const stored = record && (await loadStored(clusters[record.configuration.destination], record, context))
   const plan: CleanPlan = { sync: null, unblock: [], startBalancer: null, drop: [], deferred: [], left: [] }
   for (const name of clusterNames) await planUnblocking(plan, name, parts, stored)
-  // The destination comes first: without its record, the metadata that the source still has is not a sync.
+  // The destination comes first: without its record, the metadata that the source still has is not a sync. The database
+  // of earlier releases comes last: a reservation there keeps their instances from starting while the others are dropped.
   const destination = record?.configuration.destination ?? 'cluster1'
-  for (const name of [destination, ...clusterNames.filter((one) => one !== destination)])
-    if (await hasMetadata(clusters[name])) plan.drop.push(name)
+  for (const database of metadataDatabases)
+    for (const cluster of [destination, ...clusterNames.filter((one) => one !== destination)])
+      if (await hasDatabase(clusters[cluster], database)) plan.drop.push({ cluster, database })
   if (!stored) return plan
   plan.sync = { source: stored.record.configuration.source, destination, state: stored.state }
   // A commit has started the balancer and restored the options, and others may have changed them since.
@@ -122,8 +124,8 @@ async function isBalancerStopped(destination: Cluster, metadata: Metadata): Prom
   return (await destination.read('admin', { balancerStatus: 1 }))['mode'] !== 'full'
 }
 
-async function hasMetadata(cluster: Cluster): Promise<boolean> {
-  const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false, filter: { name: metadataDatabase } }
+async function hasDatabase(cluster: Cluster, name: string): Promise<boolean> {
+  const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false, filter: { name } }
   return ((await cluster.read('admin', command))['databases'] as unknown[]).length > 0
 }
 
@@ -143,7 +145,7 @@ export function planLines({ sync, unblock, startBalancer, drop, deferred, left }
         `unblock: user writes on ${cluster}${known ? '' : ' (the server does not report whether they are blocked)'}`,
     ),
     ...(startBalancer ? [`restart: the balancer of ${startBalancer}, which the sync has stopped`] : []),
-    ...drop.map((cluster) => `drop: database ${metadataDatabase} on ${cluster}`),
+    ...drop.map(({ cluster, database }) => `drop: database ${database} on ${cluster}`),
     ...deferred.slice(0, deferredShownMax).map((what) => `deferred on ${sync?.destination}, and stays so: ${what}`),
   ]
   const more = deferred.length - deferredShownMax

@@ -5,7 +5,6 @@ import type { Liveness } from '../coordination/liveness.ts'
 import { MongoLiveness } from '../coordination/mongo-liveness.ts'
 import { errorText, unreachableText } from '../domain/error-text.ts'
 import { FatalError, RefusedError, StoppedError, toFailure } from '../domain/errors.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
 import { printable } from '../domain/printable.ts'
 import type { RedisTls } from '../domain/redis-url.ts'
 import { redactUris } from '../domain/uri-rules.ts'
@@ -18,7 +17,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, RetryMonitor, retry } from '../mongo/retry.ts'
 import { clusterNames, findStoredSync } from '../session/find-stored.ts'
 import { endWrites } from './end-writes.ts'
-import { liveInstances } from './live-instances.ts'
+import { eachDatabase, liveInstances } from './live-instances.ts'
 import { refuseOtherMoves } from './other-moves.ts'
 import { type CleanPlan, isClean, planClean, planLines } from './plan-clean.ts'
 
@@ -172,7 +171,9 @@ class Cleaning {
 
   async #heartbeats(usesRedis: boolean, facts: Record<ClusterName, ClusterFacts>): Promise<Liveness[]> {
     if (!usesRedis)
-      return Object.values(this.#clusters).map((cluster) => new MongoLiveness(cluster, { ttlMS: leaseMS }))
+      return eachDatabase(Object.values(this.#clusters)).map(
+        ({ cluster, database }) => new MongoLiveness(cluster, { ttlMS: leaseMS, database }),
+      )
     const { redis, redisTls } = this.#options
     if (redis === null)
       throw new CleanRefusal(
@@ -196,9 +197,9 @@ class Cleaning {
       const metadata = new Metadata(destination, context)
       await retry('starting the balancer', context, () => restoreBalancer(destination, metadata))
     }
-    for (const cluster of drop)
-      await retry(`dropping ${metadataDatabase} on ${cluster}`, context, () =>
-        this.#clusters[cluster].write(metadataDatabase, { dropDatabase: 1 }),
+    for (const { cluster, database } of drop)
+      await retry(`dropping ${database} on ${cluster}`, context, () =>
+        this.#clusters[cluster].write(database, { dropDatabase: 1 }),
       )
   }
 

@@ -24,9 +24,9 @@ export class MongoLiveness implements Liveness {
   onNotified: (() => void) | null = null
   readonly #metadata: UnfencedMetadata
 
-  /** The caller closes the cluster. `ttlMS` is in milliseconds. */
-  constructor(destination: Cluster, { ttlMS = 10_000 }: { ttlMS?: number } = {}) {
-    this.#metadata = new UnfencedMetadata(destination, { timeoutMS })
+  /** The caller closes the cluster. `ttlMS` is in milliseconds; `database` is by default that of the cluster. */
+  constructor(destination: Cluster, { ttlMS = 10_000, database }: { ttlMS?: number; database?: string } = {}) {
+    this.#metadata = new UnfencedMetadata(destination, { timeoutMS }, database)
     this.ttlMS = ttlMS
   }
 

@@ -48,9 +48,11 @@ export class OwnershipStore {
   readonly #cluster: Cluster
   readonly #metadata: UnfencedMetadata
   readonly #watch = new LeaseWatch()
-  constructor(destination: Cluster) {
+
+  /** @param database the metadata database; by default, that of the cluster at this moment */
+  constructor(destination: Cluster, database?: string) {
     this.#cluster = destination
-    this.#metadata = new UnfencedMetadata(destination, { timeoutMS })
+    this.#metadata = new UnfencedMetadata(destination, { timeoutMS }, database)
   }
 
   static leaseName(id: string): string {

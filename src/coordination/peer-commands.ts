@@ -193,7 +193,7 @@ export class PeerCommands {
 class UnknownCommandError extends Error {
   constructor(id: string) {
     super(
-      `tandem_internal.commands holds a record whose command this release does not know (_id ${id}); it is not performed`,
+      `the collection commands of the metadata database holds a record whose command this release does not know (_id ${id}); it is not performed`,
     )
     this.name = 'UnknownCommandError'
   }

@@ -3,7 +3,7 @@ import { syncMachine } from '../../machines/sync.ts'
 import { freshSync, type SyncContext } from '../../machines/sync-context.ts'
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
 
-/** The document in `tandem_internal.stages` that holds the sync's state. */
+/** The document in `stages` that holds the sync's state. */
 export interface StoredSync {
   /** Increases with every event. */
   revision: number

@@ -1,12 +1,23 @@
-/** The database of tandem's metadata on the destination. It is never synced. */
-export const metadataDatabase = 'tandem_internal'
+/**
+ * The database in which a new sync keeps its metadata, on its destination. The name has one of `internalPrefixes`, so
+ * that MongoDB's tools ignore it.
+ */
+export const metadataDatabase = 'mongosync_internal_tandem'
 
-const internalDatabases = ['admin', 'local', 'config', metadataDatabase]
+/**
+ * The database in which releases before 0.2 kept the metadata of a sync. A sync that one of them began stays there until
+ * it is cleaned (`OlderMetadata`).
+ */
+export const olderMetadataDatabase = 'tandem_internal'
+
+export const metadataDatabases = [metadataDatabase, olderMetadataDatabase] as const
+
+const internalDatabases = ['admin', 'local', 'config', ...metadataDatabases]
 
 /**
  * Databases in which MongoDB's migration tools keep their metadata: mongosync (`__mdb_internal…`, and
  * `mongosync_reserved_…` in earlier releases) and migration-verifier, which ignores the same prefixes. tandem treats
- * them as internal on both clusters, so that these tools can run beside it.
+ * them as internal on both clusters, so that these tools can run beside it, and gives its own database such a name.
  */
 const internalPrefixes = ['__mdb_internal', 'mongosync_internal_', 'mongosync_reserved_']
 

@@ -1,7 +1,7 @@
 import { type ClientSession, type Document, MongoClient, type ReadPreference, Timestamp } from 'mongodb'
 import { addCircumstances } from '../domain/circumstances.ts'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
-import { namespace } from '../domain/namespace.ts'
+import { metadataDatabase, namespace } from '../domain/namespace.ts'
 import type { CopyReadPreference } from '../domain/read-preference.ts'
 import { shardUri } from '../domain/shard-uri.ts'
 import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
@@ -64,6 +64,11 @@ export class Cluster {
   before6 = false
   /** Which members may answer the reads of whole collections (`--copyReadPreference`). */
   copyReadPreference: CopyReadPreference = 'primary'
+  /**
+   * The database of the sync's metadata on this cluster: the same on both clusters. `findStoredSync` sets it, before this
+   * process takes part in a sync, and it does not change while it does.
+   */
+  metadataDatabase: string = metadataDatabase
   /** Called before each write. Throws when this instance must not write because its lease has expired. */
   fence: () => void = () => {}
   /**

@@ -2,7 +2,7 @@ import { type Binary, BSON, type Document } from 'mongodb'
 import type { CollectionsPage } from '../domain/collection-figures.ts'
 import type { IndexSpecification } from '../domain/definition.ts'
 import { listedMax, type Mismatch } from '../domain/mismatch.ts'
-import { metadataDatabase, namespace } from '../domain/namespace.ts'
+import { namespace } from '../domain/namespace.ts'
 import { readFields } from '../domain/raw-bson.ts'
 import type { Cluster } from './cluster.ts'
 import { RawCursor } from './raw-cursor.ts'
@@ -57,7 +57,7 @@ export class CollectionFigures {
       readConcern: { level: 'majority' },
       maxTimeMS: limitMS,
     }
-    const rows = await RawCursor.readAll(this.#cluster, metadataDatabase, command)
+    const rows = await RawCursor.readAll(this.#cluster, this.#cluster.metadataDatabase, command)
     return rows.map((bytes) => figuresOf(BSON.deserialize(bytes)))
   }
 
@@ -66,7 +66,7 @@ export class CollectionFigures {
     // One batch holds all of them, because at most `listedMax` are stored.
     const command = { find: 'mismatches', projection: { mismatch: 1 }, batchSize: 2 * listedMax, singleBatch: true }
     const majority = { ...command, readConcern: { level: 'majority' }, maxTimeMS: limitMS }
-    const reply = await this.#cluster.read(metadataDatabase, majority)
+    const reply = await this.#cluster.read(this.#cluster.metadataDatabase, majority)
     const counts = new Map<string, number>()
     for (const { mismatch } of reply['cursor'].firstBatch as { mismatch: string }[]) {
       const { namespace: where } = JSON.parse(mismatch) as Mismatch
@@ -78,7 +78,7 @@ export class CollectionFigures {
   /** The number of collections. */
   async count(): Promise<number> {
     // `count` uses the collection's metadata, so its cost does not depend on the number of documents.
-    const reply = await this.#cluster.read(metadataDatabase, { count: 'collections', maxTimeMS: limitMS })
+    const reply = await this.#cluster.read(this.#cluster.metadataDatabase, { count: 'collections', maxTimeMS: limitMS })
     return Number(reply['n'])
   }
 }

@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { StoppedError } from '../domain/errors.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
 import { type OwnerToken, ownerToken } from '../domain/owner.ts'
 import type { Cluster } from './cluster.ts'
 import { code, TransientReplyError } from './errors.ts'
@@ -381,7 +380,7 @@ export class Lease {
   }
 
   async #find(): Promise<Document | undefined> {
-    const found = await this.#cluster.read(metadataDatabase, {
+    const found = await this.#cluster.read(this.#cluster.metadataDatabase, {
       find: 'leases',
       filter: { _id: this.#name },
       readConcern: { level: 'majority' },

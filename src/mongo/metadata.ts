@@ -5,10 +5,11 @@ import { AuditStore } from './audit-store.ts'
 import type { StreamPosition } from './change-stream.ts'
 import { type Cluster, type CommandOptions, fromTimestamp, toTimestamp } from './cluster.ts'
 import { CollectionStore } from './collection-store.ts'
+import { isRecord } from './older-metadata.ts'
 import type { RetryContext } from './retry.ts'
 import { SegmentStore } from './segment-store.ts'
 import { ShardingStore } from './sharding-store.ts'
-import { StoredDocuments } from './stored-documents.ts'
+import { StoredDocuments, type StoredVersion } from './stored-documents.ts'
 import { syncStateCollection } from './stored-names.ts'
 import { TombstoneStore } from './tombstone-store.ts'
 
@@ -69,7 +70,7 @@ function recordVersion({ configuration }: SyncRecord): number {
 const knownToVersion1: ReadonlySet<string | undefined> = new Set(['beforeDataCopy', 'never', undefined])
 
 /**
- * The durable state: the database `tandem_internal` on the destination, written with majority acknowledgement. A
+ * The durable state: the metadata database on the destination, written with majority acknowledgement. A
  * process that starts again with the same clusters continues from it.
  */
 export class Metadata {
@@ -86,21 +87,29 @@ export class Metadata {
   /**
    * @param coordinator the coordinator's term: an earlier term cannot overwrite what a later term has written about
    * collections and their segments
+   * @param database the metadata database; by default, that of the cluster at this moment
    */
-  constructor(destination: Cluster, context: RetryContext, coordinator: { readonly term: number } = { term: 0 }) {
-    this.#stored = new StoredDocuments(destination, context)
-    this.#instances = new StoredDocuments(destination, context, instancesVersion)
-    this.#records = (writes) => new StoredDocuments(destination, context, { writes, reads: [1, 2, 3, 4] })
-    this.segments = new SegmentStore((version) => new StoredDocuments(destination, context, version), coordinator)
+  constructor(
+    destination: Cluster,
+    context: RetryContext,
+    coordinator: { readonly term: number } = { term: 0 },
+    database: string = destination.metadataDatabase,
+  ) {
+    const stored = (version?: StoredVersion) => new StoredDocuments(destination, context, version, database)
+    this.#stored = stored()
+    this.#instances = stored(instancesVersion)
+    this.#records = (writes) => stored({ writes, reads: [1, 2, 3, 4] })
+    this.segments = new SegmentStore(stored, coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
-    const collections = new StoredDocuments(destination, context, collectionsVersion)
+    const collections = stored(collectionsVersion)
     this.collections = new CollectionStore(collections, this, coordinator)
     this.sharding = new ShardingStore(this.#stored)
     this.audit = new AuditStore(destination)
   }
 
+  /** Null if there is none. A reservation of the database (`OlderMetadata`) is none. */
   async loadSync(): Promise<SyncRecord | null> {
-    const found = await this.#records(1).findOne('sync', { _id: 'sync' })
+    const found = await this.#records(1).findOne('sync', { _id: 'sync', ...isRecord })
     return found && recordOf(found)
   }
 

@@ -3,7 +3,6 @@ import * as v from 'valibot'
 import { duringAny } from '../domain/during-any.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Cluster, CommandOptions } from './cluster.ts'
 import { code, codeOf } from './errors.ts'
@@ -40,14 +39,19 @@ export class StoredDocuments {
   readonly #cluster: Cluster
   readonly #context: RetryContext
   readonly #version: StoredVersion
+  readonly #database: string
+
+  /** @param database the metadata database; by default, that of the cluster at this moment */
   constructor(
     destination: Cluster,
     context: RetryContext,
     version: StoredVersion = { writes: metadataVersion, reads: [metadataVersion] },
+    database: string = destination.metadataDatabase,
   ) {
     this.#cluster = destination
     this.#context = context
     this.#version = version
+    this.#database = database
   }
 
   /**
@@ -57,7 +61,7 @@ export class StoredDocuments {
   async until<T>(signal: AbortSignal | undefined, work: (stored: StoredDocuments) => Promise<T>): Promise<T> {
     if (!signal) return await work(this)
     return await duringAny([this.#context.signal, signal], (any) =>
-      work(new StoredDocuments(this.#cluster, { ...this.#context, signal: any }, this.#version)),
+      work(new StoredDocuments(this.#cluster, { ...this.#context, signal: any }, this.#version, this.#database)),
     )
   }
 
@@ -86,7 +90,7 @@ export class StoredDocuments {
       if (!parsed.success || !this.#version.reads.includes(parsed.output.schemaVersion)) {
         throw new FatalError(
           'MetadataVersion',
-          `a document of ${metadataDatabase}.${collection} on ${this.#cluster.name} has the schema version ${String(document['schemaVersion'] ?? 'none')}; ` +
+          `a document of ${this.#database}.${collection} on ${this.#cluster.name} has the schema version ${String(document['schemaVersion'] ?? 'none')}; ` +
             `this version of tandem reads only ${this.#version.reads.join(' and ')}. Use the version of tandem that stored it, or a later one, for all instances. Nothing was changed.`,
         )
       }
@@ -104,19 +108,19 @@ export class StoredDocuments {
    * `query` and on `key`, the server reads no documents.
    */
   async distinct(collection: string, key: string, query: Document): Promise<unknown[]> {
-    return await retry(`reading ${metadataDatabase}.${collection}`, this.#context, async () => {
+    return await retry(`reading ${this.#database}.${collection}`, this.#context, async () => {
       const command = { distinct: collection, key, query, readConcern: { level: 'majority' } }
-      return (await this.#cluster.read(metadataDatabase, command))['values'] as unknown[]
+      return (await this.#cluster.read(this.#database, command))['values'] as unknown[]
     })
   }
 
   #read(collection: string, command: Document): Promise<Document[]> {
-    return retry(`reading ${metadataDatabase}.${collection}`, this.#context, () => this.#readOnce(command))
+    return retry(`reading ${this.#database}.${collection}`, this.#context, () => this.#readOnce(command))
   }
 
   async #readOnce(command: Document): Promise<Document[]> {
     const majority = { ...command, readConcern: { level: 'majority' } }
-    const read = await RawCursor.readAll(this.#cluster, metadataDatabase, majority)
+    const read = await RawCursor.readAll(this.#cluster, this.#database, majority)
     return read.map((bytes) => BSON.deserialize(bytes))
   }
 
@@ -142,7 +146,7 @@ export class StoredDocuments {
     const command = { findAndModify: collection, query, update: this.#withVersion(update), new: true, upsert }
     return await retry('writing metadata', this.#context, async () => {
       try {
-        const reply = await this.#cluster.write(metadataDatabase, { ...command })
+        const reply = await this.#cluster.write(this.#database, { ...command })
         return reply['value'] as Document | null
       } catch (error) {
         if (upsert && codeOf(error) === code.duplicateKey) return null
@@ -163,7 +167,7 @@ export class StoredDocuments {
       if (!(error instanceof MetadataWriteError) || error.code !== code.duplicateKey) throw error
       throw new FatalError(
         'LeaseLost',
-        `storing progress in ${metadataDatabase}.${collection}: another instance has taken over, and this one has stopped writing ` +
+        `storing progress in ${this.#database}.${collection}: another instance has taken over, and this one has stopped writing ` +
           `(${errorText(error)}). Use the other instance; to use this one, stop the other and restart this process. ${notLost.progress}`,
         { cause: error },
       )
@@ -183,8 +187,8 @@ export class StoredDocuments {
    */
   async deleteAll(collection: string, filter: Document, guard: Document = {}): Promise<void> {
     const find = { find: collection, filter: { ...filter, ...guard }, projection: { _id: 1 }, batchSize: statementsMax }
-    await retry(`removing documents from ${metadataDatabase}.${collection}`, this.#context, async (progressed) => {
-      const cursor = await RawCursor.open(this.#cluster, metadataDatabase, {
+    await retry(`removing documents from ${this.#database}.${collection}`, this.#context, async (progressed) => {
+      const cursor = await RawCursor.open(this.#cluster, this.#database, {
         ...find,
         readConcern: { level: 'majority' },
       })
@@ -218,7 +222,7 @@ export class StoredDocuments {
   ): Promise<void> {
     const indexes = [{ key, name }]
     await retry('creating metadata indexes', this.#context, () =>
-      this.#cluster.write(metadataDatabase, { createIndexes: collection, indexes }, options),
+      this.#cluster.write(this.#database, { createIndexes: collection, indexes }, options),
     )
   }
 
@@ -232,10 +236,9 @@ export class StoredDocuments {
       }
       const sent = command(all.slice(from, to))
       await retry('writing metadata', this.#context, async () => {
-        const reply = await this.#cluster.write(metadataDatabase, { ...sent })
+        const reply = await this.#cluster.write(this.#database, { ...sent })
         const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
-        if (failed)
-          throw this.#cluster.named(new MetadataWriteError(failed.code, failed.errmsg), metadataDatabase, sent)
+        if (failed) throw this.#cluster.named(new MetadataWriteError(failed.code, failed.errmsg), this.#database, sent)
       })
     }
   }

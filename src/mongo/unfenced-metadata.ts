@@ -1,5 +1,4 @@
 import type { Document } from 'mongodb'
-import { metadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from './cluster.ts'
 import { MetadataWriteError } from './stored-documents.ts'
 
@@ -15,28 +14,33 @@ export interface StatementFailure {
 export class UnfencedMetadata {
   readonly #cluster: Cluster
   readonly #limits: { timeoutMS?: number }
+  readonly #database: string
 
-  /** @param limits time limit of a command by the client's clock; without one, the driver's limits apply */
-  constructor(cluster: Cluster, limits: { timeoutMS?: number } = {}) {
+  /**
+   * @param limits time limit of a command by the client's clock; without one, the driver's limits apply
+   * @param database the metadata database; by default, that of the cluster at this moment
+   */
+  constructor(cluster: Cluster, limits: { timeoutMS?: number } = {}, database: string = cluster.metadataDatabase) {
     this.#cluster = cluster
     this.#limits = limits
+    this.#database = database
   }
 
   /** Reads majority-committed documents. The command's first batch must hold all of them. */
   async read(command: Document): Promise<Document[]> {
     const majority = { ...command, readConcern: { level: 'majority' } }
-    const reply = await this.#cluster.read(metadataDatabase, majority, this.#limits)
+    const reply = await this.#cluster.read(this.#database, majority, this.#limits)
     return reply['cursor'].firstBatch as Document[]
   }
 
   /** Returns the reply, and the statements that the server refused. */
   async write(command: Document): Promise<{ reply: Document; failed: StatementFailure[] }> {
-    const reply = await this.#cluster.write(metadataDatabase, command, { unfenced: true, ...this.#limits })
+    const reply = await this.#cluster.write(this.#database, command, { unfenced: true, ...this.#limits })
     return { reply, failed: (reply['writeErrors'] ?? []) as StatementFailure[] }
   }
 
   /** The error for a statement of the command that the server refused. */
   refused({ code, errmsg }: StatementFailure, command: Document): unknown {
-    return this.#cluster.named(new MetadataWriteError(code, errmsg), metadataDatabase, command)
+    return this.#cluster.named(new MetadataWriteError(code, errmsg), this.#database, command)
   }
 }

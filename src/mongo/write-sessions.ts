@@ -1,7 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Binary, type ClientSession, type Document, Long } from 'mongodb'
-import { metadataDatabase } from '../domain/namespace.ts'
 import type { Cluster } from './cluster.ts'
 import { code, codeOf, isTransient, isTransientCode, TransientReplyError } from './errors.ts'
 import { type NumberedForms, numberedForms } from './numbered-forms.ts'
@@ -263,7 +262,7 @@ async function sendClosing(cluster: Cluster, session: ClientSession, index: numb
   const updates = [{ q: { _id: index }, u: { $inc: { closed: 1 }, $set: { schemaVersion: 1 } }, upsert: true }]
   try {
     const reply = await cluster.write(
-      metadataDatabase,
+      cluster.metadataDatabase,
       { update: 'fences', updates, txnNumber },
       { unfenced: true, session },
     )

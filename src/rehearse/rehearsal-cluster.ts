@@ -1,5 +1,5 @@
 import { type Document, MongoClient } from 'mongodb'
-import { isUserDatabase, metadataDatabase } from '../domain/namespace.ts'
+import { isUserDatabase, metadataDatabases } from '../domain/namespace.ts'
 
 const selectionTimeoutMS = 10_000
 /** No command of a rehearsal takes nearly as long. Without a limit, Ctrl-C would wait for a cluster that has lost its majority. */
@@ -66,7 +66,8 @@ export class RehearsalCluster {
 
   /** Existing databases that prevent a rehearsal: those with its prefix, and tandem's metadata. */
   async occupied(prefix: string): Promise<string[]> {
-    return (await this.#databases()).filter((name) => name.startsWith(`${prefix}_`) || name === metadataDatabase)
+    const own: readonly string[] = metadataDatabases
+    return (await this.#databases()).filter((name) => name.startsWith(`${prefix}_`) || own.includes(name))
   }
 
   async drop(names: readonly string[]): Promise<void> {

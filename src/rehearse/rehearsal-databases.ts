@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { errorText } from '../domain/error-text.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
+import { metadataDatabase, metadataDatabases } from '../domain/namespace.ts'
 import type { RehearsalCluster } from './rehearsal-cluster.ts'
 import { RehearsalFailure } from './rehearsal-failure.ts'
 
@@ -57,7 +57,7 @@ export class RehearsalDatabases {
     await attempt('removing the sync', `run tandem clean, and check whether cluster1 accepts writes`, async () => {
       if (!(await this.#isSyncOwn())) return
       if (blockWrites) await destination.client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-      await destination.drop([metadataDatabase])
+      await destination.drop(metadataDatabases)
     })
     for (const cluster of [destination, source]) {
       const names = [...this.synced, this.probes]

@@ -4,7 +4,7 @@ import { audit } from '../comparison/audit.ts'
 import { AuditCluster } from '../comparison/audit-cluster.ts'
 import { differenceLine } from '../comparison/difference.ts'
 import { errorText } from '../domain/error-text.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
+import { metadataDatabases } from '../domain/namespace.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { definitionProbes } from './definition-probes.ts'
@@ -100,9 +100,10 @@ async function prepared(
   }
   for (const cluster of [source, destination]) {
     const occupied = await cluster.occupied(prefix)
-    if (occupied.includes(metadataDatabase)) {
+    const stored = metadataDatabases.find((name) => occupied.includes(name))
+    if (stored !== undefined) {
       throw new RehearsalFailure(
-        `${cluster.name} has the database ${metadataDatabase}, so a sync of tandem is stored there; rehearse before it or after it has been removed`,
+        `${cluster.name} has the database ${stored}, so a sync of tandem is stored there; rehearse before it or after it has been removed`,
       )
     }
     if (occupied.length > 0) {
@@ -162,7 +163,7 @@ class Run {
       comparison,
       failure: [...(failure === null ? [] : [failure]), ...left].join('; ') || null,
       estimate: estimateCopy(this.#parts.facts.cluster0.dataBytes, sync),
-      touched: [...this.#parts.databases.synced, this.#parts.databases.probes, metadataDatabase],
+      touched: [...this.#parts.databases.synced, this.#parts.databases.probes, ...metadataDatabases],
       notRehearsed: [
         'write blocking on cluster0, which is not possible with a filter',
         'reverse: a sync with a filter cannot be reversed, and without one your own databases would be synced',

@@ -1,7 +1,6 @@
 import type { Document, Timestamp } from 'mongodb'
 import { findSkippedTimeSeries } from '../definitions/skipped-time-series.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
-import { metadataDatabase } from '../domain/namespace.ts'
 import type { PublicState } from '../domain/progress.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { oplogBegin } from '../mongo/oplog-window.ts'
@@ -102,9 +101,9 @@ export class AlertFigures {
   async #readVerification(): Promise<void> {
     const [verdict] = await this.#find('verification', { _id: 'verdict' }, { limit: 1 })
     this.mismatches = (verdict?.['total'] as number | undefined) ?? null
-    this.differingDocuments = (await this.#parts.destination.read(metadataDatabase, { count: 'rechecks' }))[
-      'n'
-    ] as number
+    const { destination } = this.#parts
+    const counted = await destination.read(destination.metadataDatabase, { count: 'rechecks' })
+    this.differingDocuments = counted['n'] as number
   }
 
   async #readTimeSeries(): Promise<void> {
@@ -114,7 +113,8 @@ export class AlertFigures {
 
   /** Reads once without retries, because the next refresh comes soon. */
   async #find(collection: string, filter: Document, extra: Document): Promise<Document[]> {
+    const { destination } = this.#parts
     const command = { find: collection, filter, ...extra, singleBatch: true }
-    return (await this.#parts.destination.read(metadataDatabase, command))['cursor'].firstBatch as Document[]
+    return (await destination.read(destination.metadataDatabase, command))['cursor'].firstBatch as Document[]
   }
 }

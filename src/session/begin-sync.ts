@@ -5,6 +5,7 @@ import type { NamespaceFilters } from '../domain/namespace-filter.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
+import { OlderMetadata } from '../mongo/older-metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { checkStart } from './start-checks.ts'
@@ -29,8 +30,8 @@ export async function reachBoth({ cluster0, cluster1 }: Record<ClusterName, Clus
 }
 
 /**
- * Stores the record of a new sync once all checks have passed. If another instance has stored a record first, returns
- * that record.
+ * Stores the record of a new sync once all checks have passed, in the metadata database of this release
+ * (`OlderMetadata`). If another instance has stored a record first, returns that record.
  */
 export async function beginSync(configuration: StartConfiguration, parts: BeginSyncParts): Promise<SyncRecord> {
   await reachLiveness(configuration, parts)
@@ -46,9 +47,11 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
     return stored
   }
   await appendOplogNote(source, 'start')
+  const older = new OlderMetadata(destination, parts.context)
+  if (!(await older.reserve())) return await storedByEarlier(parts)
   const metadata = new Metadata(destination, parts.context)
   await metadata.removeMove()
-  return await metadata.createSync({
+  const record = await metadata.createSync({
     configuration,
     sourceIdentity: facts.source.identity,
     destinationIdentity: facts.destination.identity,
@@ -57,6 +60,20 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
     redis: parts.redis,
     generation: 0,
   })
+  return (await older.reserve()) ? record : await storedByEarlier(parts)
+}
+
+/**
+ * The sync that an instance of an earlier release has begun since this instance looked for one. `findStored` throws
+ * FatalError StoredStateConflict if this instance has stored a record too.
+ */
+async function storedByEarlier({ findStored }: BeginSyncParts): Promise<SyncRecord> {
+  const stored = await findStored()
+  if (stored) return stored
+  throw new RefusedError(
+    'WrongState',
+    'an instance of an earlier release had begun a sync, and its record was removed meanwhile; send start again',
+  )
 }
 
 /**

@@ -194,7 +194,7 @@ export class CommitSteps {
 
   /** Checks the source once more before the decision is stored. A rehearsal ends here. */
   decide(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
-    const { record, context, verification, runs } = this.#session
+    const { record, context, verification, runs, otherSyncs } = this.#session
     return this.#finish('decide', { signal, dryRun }, async ({ abortsBefore }) => {
       this.timing.next('lastCheck')
       await this.#loadForAttempt()
@@ -213,6 +213,7 @@ export class CommitSteps {
       const { until } = await applyLateDeletes(commit, laterOf(this.#commitTimestamp, this.#quietUntil))
       this.#quietUntil = until
       if (rehearsed) await this.#endRehearsal(abortsBefore, this.#verified())
+      await otherSyncs.check({ ...context, signal: runs.signal })
       this.#session.atStep('decide')
       return { type: 'commit.decided', quietUntil: until.toString() }
     })

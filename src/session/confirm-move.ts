@@ -40,7 +40,7 @@ export async function confirmMove(move: MoveToConfirm): Promise<void> {
     `${name} holds a record of this sync (reversed ${times(record.generation)}), and ${from} ` +
       `${older ? `has another (reversed ${times(older.generation)}), and ` : ''}does not confirm that the sync was moved from there to ` +
       `${name}. One of them was not written by tandem. Nothing was changed. Find out which cluster applications write to: that is the ` +
-      'source. Remove the document of tandem_internal.sync there, find out who wrote it, and start again',
+      `source. Remove the document of ${cluster.metadataDatabase}.sync there, find out who wrote it, and start again`,
   )
 }
 

@@ -1,4 +1,5 @@
 import { FatalError } from '../domain/errors.ts'
+import { metadataDatabase, metadataDatabases, olderMetadataDatabase } from '../domain/namespace.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { codeOf } from '../mongo/errors.ts'
 import type { ClusterFacts } from '../mongo/identity.ts'
@@ -11,16 +12,20 @@ export const clusterNames = ['cluster0', 'cluster1'] as const
 interface Found {
   /** The cluster on which the record was found, which is the destination of the sync. */
   name: ClusterName
+  database: string
   record: SyncRecord
 }
 
 /**
- * Finds the sync that is stored on either cluster and bound to exactly these two; null when there is none. While a
- * reversal moves the sync, both clusters may have a record. The record with the later generation is valid, and the
- * reversal removes the other when it continues. Any user with write access to `tandem_internal` on a source can leave a
- * record there, so a reversed sync is trusted only if the cluster that it was moved from confirms the move. Throws
+ * Finds the sync that is stored on either cluster and bound to exactly these two; null when there is none. Sets the
+ * metadata database of both clusters: the one that holds the sync, or the one for a new sync. The same database is used
+ * on both clusters, so a sync of an earlier release keeps its database when it is reversed.
+ *
+ * While a reversal moves the sync, both clusters may have a record. The record with the later generation is valid, and
+ * the reversal removes the other when it continues. Any user with write access to the metadata database on a source can
+ * leave a record there, so a reversed sync is trusted only if the cluster that it was moved from confirms the move. Throws
  * FatalError `ClusterIdentityChanged` when the sync was begun between other clusters, and `StoredStateConflict` when
- * the records on both clusters contradict each other.
+ * the records on both clusters contradict each other, or both databases hold a sync.
  */
 export async function findStoredSync(
   clusters: Record<ClusterName, Cluster>,
@@ -28,14 +33,20 @@ export async function findStoredSync(
   context: RetryContext,
 ): Promise<SyncRecord | null> {
   const found: Found[] = []
-  for (const name of clusterNames) {
-    const record = await loadRecord(clusters[name], context)
-    if (!record) continue
-    refuseOtherClusters(name, record, facts)
-    // An invalid generation must be refused before the generations are compared.
-    if (!Number.isSafeInteger(record.generation) || record.generation < 0) throw notOurs(name)
-    found.push({ name, record })
+  for (const database of metadataDatabases) {
+    for (const name of clusterNames) {
+      const record = await loadRecord(clusters[name], database, context)
+      if (!record) continue
+      refuseOtherClusters({ name, database, record }, facts)
+      // An invalid generation must be refused before the generations are compared.
+      if (!Number.isSafeInteger(record.generation) || record.generation < 0) throw notOurs(name, database)
+      found.push({ name, database, record })
+    }
   }
+  const isNew = ({ database }: Found): boolean => database === metadataDatabase
+  const [ofThisRelease, ofEarlier] = [found.find(isNew), found.find((one) => !isNew(one))]
+  if (ofThisRelease && ofEarlier) throw twoSyncs(ofThisRelease.name, ofEarlier.name)
+  for (const name of clusterNames) clusters[name].metadataDatabase = found[0]?.database ?? metadataDatabase
   found.sort((one, other) => other.record.generation - one.record.generation)
   const [newest, older] = found
   if (!newest) return null
@@ -45,8 +56,16 @@ export async function findStoredSync(
   return newest.record
 }
 
-async function loadRecord(cluster: Cluster, context: RetryContext): Promise<SyncRecord | null> {
-  return await new Metadata(cluster, context).loadSync().catch((error) => {
+/**
+ * Throws FatalError StoredStateConflict if the database of earlier releases holds a sync on this cluster, for a process
+ * whose sync is in the new one.
+ */
+export async function refuseOlderSync(cluster: Cluster, context: RetryContext): Promise<void> {
+  if (await loadRecord(cluster, olderMetadataDatabase, context)) throw twoSyncs(null, cluster.name)
+}
+
+async function loadRecord(cluster: Cluster, database: string, context: RetryContext): Promise<SyncRecord | null> {
+  return await new Metadata(cluster, context, undefined, database).loadSync().catch((error) => {
     // A user without rights on tandem's database cannot have stored anything there. Code 13 is Unauthorized.
     if (error instanceof FatalError && error.failure === 'MissingPrivileges') return null
     if (codeOf(error) === 13) return null
@@ -54,7 +73,7 @@ async function loadRecord(cluster: Cluster, context: RetryContext): Promise<Sync
   })
 }
 
-function refuseOtherClusters(name: ClusterName, record: SyncRecord, facts: Record<ClusterName, ClusterFacts>): void {
+function refuseOtherClusters({ name, database, record }: Found, facts: Record<ClusterName, ClusterFacts>): void {
   const isBound =
     record.configuration.destination === name &&
     record.destinationIdentity === facts[name].identity &&
@@ -63,14 +82,24 @@ function refuseOtherClusters(name: ClusterName, record: SyncRecord, facts: Recor
   throw new FatalError(
     'ClusterIdentityChanged',
     `${name} holds the state of a sync between clusters other than the two given. Nothing was changed. Start with the ` +
-      'clusters of that sync, or drop the database tandem_internal there to begin again.',
+      `clusters of that sync, or drop the database ${database} there to begin again.`,
   )
 }
 
-function notOurs(name: ClusterName): FatalError {
+/** @param name the cluster with the sync of this release, if it is known */
+function twoSyncs(name: ClusterName | null, older: ClusterName): FatalError {
   return new FatalError(
     'StoredStateConflict',
-    `the document of tandem_internal.sync on ${name} was not written by tandem: its generation is not a valid number. ` +
+    `two syncs are stored between these clusters: one in the database ${metadataDatabase}${name === null ? '' : ` on ${name}`}, and one of an earlier ` +
+      `release in ${olderMetadataDatabase} on ${older}. Nothing was changed. Stop all instances, find out which sync is the valid one, drop the ` +
+      'database of the other, and start the instances again, all of this release',
+  )
+}
+
+function notOurs(name: ClusterName, database: string): FatalError {
+  return new FatalError(
+    'StoredStateConflict',
+    `the document of ${database}.sync on ${name} was not written by tandem: its generation is not a valid number. ` +
       'Nothing was changed. Remove that document, find out who wrote it, and start again',
   )
 }

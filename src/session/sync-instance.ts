@@ -295,6 +295,11 @@ export class SyncInstance {
       onLeaseLost: (reason) => this.#leaseLost(session, reason),
     })
     session.lease.onTaken = () => this.#stored.begin()
+    session.otherSyncs.begin((failure) => {
+      const report = { type: 'worker.failed', failure } as const
+      // The sync is stopped already if the machine does not accept the report.
+      if (session === this.#current.session && this.#actor.getSnapshot().can(report)) this.#report(report)
+    })
     return session
   }
 

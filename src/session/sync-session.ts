@@ -29,6 +29,7 @@ import { CommitSteps } from './commit-steps.ts'
 import { coordinatorSteps, type StepWork } from './coordinator-steps.ts'
 import { LeaseTerm } from './lease-term.ts'
 import { MetadataIndexes } from './metadata-indexes.ts'
+import { OtherSyncs } from './other-syncs.ts'
 import { Replication } from './replication.ts'
 import { Verification } from './verification.ts'
 import { WorkFigures } from './work-figures.ts'
@@ -84,6 +85,7 @@ export class SyncSession {
   readonly collections: CollectionReports
   /** Commands that one instance passes on to all. */
   readonly commands: CommandStore
+  readonly otherSyncs: OtherSyncs
   readonly #term: LeaseTerm
   readonly metadataIndexes: MetadataIndexes
   readonly #heartbeat: Heartbeat
@@ -105,6 +107,7 @@ export class SyncSession {
     this.collections = new CollectionReports(new CollectionFigures(destination), record.configuration)
     const selection = (): Selection => this.selection
     this.alerts = new AlertFigures({ source, destination, startTime: record.startTime, selection })
+    this.otherSyncs = new OtherSyncs({ source, destination, context })
     this.#heartbeat = new Heartbeat(source)
 
     this.failureDetector = parts.storeDecides ? new StoreFailureDetector(liveness) : null
@@ -359,6 +362,7 @@ export class SyncSession {
   /** Ends all work that the session has begun, in the order of its dependencies, and gives the lease back. */
   async close(): Promise<void> {
     this.alerts.stop()
+    this.otherSyncs.end()
     this.leaveReplication()
     this.runs.stop()
     await this.verification.stop()

@@ -273,7 +273,7 @@ describe('includeNamespaces and excludeNamespaces', () => {
   })
 
   test('a filter cannot name a namespace that is never synced', async () => {
-    for (const database of ['admin', 'local', 'config', 'tandem_internal']) {
+    for (const database of ['admin', 'local', 'config', 'mongosync_internal_tandem', 'tandem_internal']) {
       const body = { ...minimalStart, excludeNamespaces: [{ database: 'a' }, { database }] }
       await expectRefused(body, 'excludeNamespaces[1].database', /never synced/)
     }

@@ -6,6 +6,7 @@ import { Catalog, type CatalogEntry } from '../../src/domain/catalog.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Selection } from '../../src/mongo/selection.ts'
@@ -322,7 +323,7 @@ it('events are applied while the tombstones of an ended copy are removed, and th
   await metadata.collections.save([entry])
   const tombstones = idElements(numbered(0, 1_200)).map((idElement, order) => ({ idElement, order, reorder: false }))
   await metadata.tombstones.add(entry.uuid, tombstones)
-  const left = () => clusters.destinationClient.db('tandem_internal').collection('tombstones').countDocuments()
+  const left = () => clusters.destinationClient.db(metadataDatabase).collection('tombstones').countDocuments()
   const [reached, removing] = [deferred<void>(), deferred<void>()]
   const write = clusters.destination.write.bind(clusters.destination)
   const writes = vi.spyOn(clusters.destination, 'write').mockImplementation(async (...asked) => {

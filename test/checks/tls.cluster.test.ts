@@ -5,6 +5,7 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { guardPath, removeGuardedPath } from '../support/guarded-process.ts'
@@ -85,7 +86,7 @@ describe.skipIf(!available)('clusters with TLS and access control', () => {
     for (const set of [source, destination]) {
       await using client = await MongoClient.connect(encrypted(set))
       await client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
-      for (const name of ['app', 'tandem_internal']) await client.db(name).dropDatabase()
+      for (const name of ['app', metadataDatabase]) await client.db(name).dropDatabase()
     }
   })
 

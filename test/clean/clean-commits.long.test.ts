@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import { CleanedPair, give } from './cleaned-pair.ts'
 
 /** `tandem clean` after a commit has begun: which cluster becomes writable. */
@@ -28,7 +29,8 @@ describe('after a commit', () => {
       code: 0,
       lines: [
         'sync: cluster0 -> cluster1, committed',
-        'drop: database tandem_internal on cluster1',
+        `drop: database ${metadataDatabase} on cluster1`,
+        `drop: database ${olderMetadataDatabase} on cluster1`,
         expect.stringMatching(
           /^left alone: user writes on cluster0 stay blocked: .*source any more; --unblock cluster0/,
         ),
@@ -53,8 +55,8 @@ describe('after a commit', () => {
       lines: expect.arrayContaining([
         'sync: cluster1 -> cluster0, replicating',
         'unblock: user writes on cluster0',
-        'drop: database tandem_internal on cluster0',
-        'drop: database tandem_internal on cluster1',
+        `drop: database ${metadataDatabase} on cluster0`,
+        `drop: database ${metadataDatabase} on cluster1`,
       ]),
     })
     expect((await pair.clean({ yes: true })).code).toBe(0)

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import path from 'node:path'
 import { Binary, type Document } from 'mongodb'
 import { describe, expect, it } from 'vitest'
+import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import { spawnGuarded } from '../support/guarded-process.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { environment } from '../support/tandem-process.ts'
@@ -21,7 +22,9 @@ describe('after a sync that was killed before its commit', () => {
     const listed = [
       'sync: cluster0 -> cluster1, replicating',
       'unblock: user writes on cluster1',
-      'drop: database tandem_internal on cluster1',
+      `drop: database ${metadataDatabase} on cluster1`,
+      // The reservation, because the sync is not older than ten minutes.
+      `drop: database ${olderMetadataDatabase} on cluster1`,
       'deferred on cluster1, and stays so: shop.log: max 100',
       'deferred on cluster1, and stays so: shop.log: size 4096',
       'deferred on cluster1, and stays so: shop.orders: index byNumber: unique',
@@ -91,7 +94,7 @@ describe('after a sync that was killed before its commit', () => {
   it('waits for the writes that the servers still run, and the servers refuse those that arrive later', async () => {
     const tandem = await pair.startedSync()
     await tandem.kill9()
-    const lease = await pair.sets.destinationClient.db('tandem_internal').collection('leases').findOne()
+    const lease = await pair.sets.destinationClient.db(metadataDatabase).collection('leases').findOne()
     const { incarnation, epoch, sessions } = lease as Document
     const comment = `tandem:${incarnation}:1`
     let running = 0
@@ -134,7 +137,10 @@ describe('after a sync that was killed before its commit', () => {
       sync: { source: 'cluster0', destination: 'cluster1', state: 'replicating' },
       unblock: [{ cluster: 'cluster1', known: true }],
       startBalancer: null,
-      drop: ['cluster1'],
+      drop: [
+        { cluster: 'cluster1', database: metadataDatabase },
+        { cluster: 'cluster1', database: olderMetadataDatabase },
+      ],
       left: [],
     }
     expect(await run()).toMatchObject({ code: 1, report: { ...plan, clean: false } })

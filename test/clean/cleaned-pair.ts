@@ -1,6 +1,7 @@
 import type { MongoClient } from 'mongodb'
 import { expect } from 'vitest'
 import { type CleanOptions, runClean } from '../../src/clean/run-clean.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { databaseNames } from '../support/databases.ts'
 import { type PairedSets, pairedSets } from '../support/paired-sets.ts'
 import { footprint } from '../support/refusals.ts'
@@ -87,7 +88,7 @@ export class CleanedPair {
 
   /** A collection of the stored state of the sync. */
   stored(name: string, client = this.sets.destinationClient) {
-    return client.db('tandem_internal').collection<{ _id: string }>(name)
+    return client.db(metadataDatabase).collection<{ _id: string }>(name)
   }
 
   /** Writes to the destination, on which user writes may be blocked: the block is lifted and set again. */
@@ -103,7 +104,7 @@ export class CleanedPair {
   async expectClean(): Promise<void> {
     for (const client of this.clients) {
       await client.db('afterwards').collection<{ n: number }>('things').insertOne({ n: 1 })
-      expect(await databaseNames(client)).not.toContain('tandem_internal')
+      expect((await databaseNames(client)).filter((name) => name.includes('tandem'))).toEqual([])
     }
     expect(await this.clean()).toMatchObject({
       code: 0,

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { liveInstances } from '../../src/clean/live-instances.ts'
 import type { Liveness } from '../../src/coordination/liveness.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
@@ -13,12 +14,12 @@ const one = oneSet()
 const shortMS = 2_000
 /** Longer than a lease of the product, for the tests of a sign of life, which may be late on a busy machine. */
 const longMS = 60_000
-const leases = () => one.client.db('tandem_internal').collection<{ _id: string; expiresAt: Date }>('leases')
+const leases = () => one.client.db(metadataDatabase).collection<{ _id: string; expiresAt: Date }>('leases')
 let renewing = new AbortController()
 let repeated: Promise<void> = Promise.resolve()
 
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
   renewing = new AbortController()
 })
 afterEach(async () => {

@@ -1,13 +1,14 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { Barriers, barriersVersion, type Touched } from '../../src/coordination/barriers.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
 const one = oneSet()
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
 })
 
 const barriers = (term = 0) => new Barriers(new StoredDocuments(one.cluster, testContext(), barriersVersion), { term })
@@ -28,7 +29,7 @@ describe('a barrier', () => {
     expect(await barriers().whenDone(time, touched)).toBeNull()
     await barriers().done({ time, touched, reached: new Set([0]) }, observed)
     expect(await barriers().whenDone(time, touched)).toEqual(observed)
-    const stored = one.client.db('tandem_internal').collection('barriers')
+    const stored = one.client.db(metadataDatabase).collection('barriers')
     expect(await stored.findOne()).toMatchObject({ schemaVersion: 2 })
     // Version 1 has another name for what the coordinator's reads of the catalog had observed.
     await stored.updateMany({}, { $rename: { observed: 'seen' }, $set: { schemaVersion: 1 } })
@@ -56,7 +57,7 @@ describe('a barrier', () => {
     const time = clusterTime(6, 1)
     await Promise.all(Array.from({ length: 8 }, (_, partition) => barriers().reach(time, touched, [partition])))
     expect((await barriers().next())?.reached.size).toBe(8)
-    expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(1)
+    expect(await one.client.db(metadataDatabase).collection('barriers').countDocuments()).toBe(1)
   })
 
   it('counts a partition that waits at a later barrier as having reached it', async () => {
@@ -100,7 +101,7 @@ describe('a barrier', () => {
   it('is marked as done, but never created, by an instance that owns all partitions', async () => {
     const time = clusterTime(13, 1)
     await barriers().markDone(time, touched)
-    expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(0)
+    expect(await one.client.db(metadataDatabase).collection('barriers').countDocuments()).toBe(0)
     await barriers().reach(time, touched, [1])
     await barriers().markDone(time, touched)
     expect(await barriers().next()).toBeNull()
@@ -131,7 +132,7 @@ describe('a barrier', () => {
     // This barrier is not done. It stays whatever the positions are, because a partition waits there.
     expect((await barriers().next())?.time).toBe(second)
     await barriers().removePassed(clusterTime(5_000, 1))
-    const left = await one.client.db('tandem_internal').collection('barriers').find().toArray()
+    const left = await one.client.db(metadataDatabase).collection('barriers').find().toArray()
     expect(left.map((barrier) => barrier['done'])).toEqual([false, false])
   })
 
@@ -151,6 +152,6 @@ describe('a barrier', () => {
     await barriers(6).markDone(third, touched)
     expect(await barriers().next()).toBeNull()
     await barriers(6).removePassed(clusterTime(31, 1))
-    expect(await one.client.db('tandem_internal').collection('barriers').countDocuments()).toBe(0)
+    expect(await one.client.db(metadataDatabase).collection('barriers').countDocuments()).toBe(0)
   })
 })

@@ -4,6 +4,7 @@ import { Coordination } from '../../src/coordination/coordination.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
 import { deferred } from '../../src/domain/deferred.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { Lease, type LeaseLoss } from '../../src/mongo/lease.ts'
 import { givenUp } from '../../src/mongo/lease-watch.ts'
@@ -28,7 +29,7 @@ interface Part {
 let parts: Part[] = []
 
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
 })
 afterEach(async () => {
   await Promise.all(parts.map(leave))
@@ -96,7 +97,7 @@ async function shared(shares: [Part, number][]): Promise<void> {
   }, patience)
 }
 
-const rows = (name: string) => one.client.db('tandem_internal').collection<{ _id: string } & Document>(name)
+const rows = (name: string) => one.client.db(metadataDatabase).collection<{ _id: string } & Document>(name)
 /** Expires the lease, as if this instance had been disconnected for ten seconds. Its renewals come too late. */
 async function expire(id: string): Promise<void> {
   await rows('leases').updateOne({ _id: `instance:${id}` }, { $set: { expiresAt: givenUp } })
@@ -147,7 +148,7 @@ describe('instances that share partitions', () => {
     ])
     const slow = {
       failCommands: ['update'],
-      namespace: 'tandem_internal.ownership',
+      namespace: `${metadataDatabase}.ownership`,
       blockConnection: true,
       blockTimeMS: 600,
     }

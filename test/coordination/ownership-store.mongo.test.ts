@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { historyMax, OwnershipStore } from '../../src/coordination/ownership-store.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { isExpired, type LeaseView, ownerToken } from '../../src/domain/owner.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { givenUp } from '../../src/mongo/lease-watch.ts'
@@ -14,13 +15,13 @@ const closing: (() => Promise<unknown>)[] = []
 const patience = { timeout: 10_000, interval: 20 }
 
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
 })
 afterAll(async () => {
   await Promise.all(closing.map((close) => close()))
 })
 
-const rows = (name: string) => one.client.db('tandem_internal').collection<{ _id: string } & Document>(name)
+const rows = (name: string) => one.client.db(metadataDatabase).collection<{ _id: string } & Document>(name)
 const store = () => new OwnershipStore(one.cluster)
 const noPause = async (): Promise<void> => {}
 

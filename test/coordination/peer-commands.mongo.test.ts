@@ -4,6 +4,7 @@ import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { type CommandedSession, PeerCommands } from '../../src/coordination/peer-commands.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { GivenCommand, PeerCommand } from '../../src/domain/peer-command.ts'
 import { CommandStore } from '../../src/mongo/command-store.ts'
 import { type TestContext, testContext } from '../mongo/clusters.ts'
@@ -18,7 +19,7 @@ const accepted = { success: true }
 const members: Member[] = []
 
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
 })
 afterEach(() => {
   for (const { context, polling } of members.splice(0)) {
@@ -85,7 +86,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
   return made
 }
 
-const stored = () => one.client.db('tandem_internal').collection('commands').countDocuments()
+const stored = () => one.client.db(metadataDatabase).collection('commands').countDocuments()
 
 describe('a command given to all', () => {
   it('arrives with the exact JSON text of its filter, because filters are compared as text', async () => {
@@ -109,7 +110,7 @@ describe('a command given to all', () => {
     const a = await member('a')
     const to = [{ id: 'a', incarnation: '611' }]
     const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
-    const records = one.client.db('tandem_internal').collection<Document & { _id: string }>('commands')
+    const records = one.client.db(metadataDatabase).collection<Document & { _id: string }>('commands')
     await records.insertOne({ _id: 'earlier', command: 'abort', to, ...rest })
     await vi.waitFor(() => expect(a.received()).toEqual({ command: 'abort' }), patience)
   })
@@ -137,7 +138,7 @@ describe('a command given to all', () => {
       const { performed, senders } = await member('a')
       const to = [{ id: 'a', incarnation: '611' }]
       const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
-      const records = one.client.db('tandem_internal').collection('commands')
+      const records = one.client.db(metadataDatabase).collection('commands')
       await records.insertOne({ command: 'pause', to, ...(sender !== undefined && { sender }), ...rest })
       await vi.waitFor(() => expect(performed).toEqual(['pause']), patience)
       expect(senders).toEqual([null])
@@ -154,7 +155,7 @@ describe('a command given to all', () => {
       const methods = { repair: vi.fn(async () => {}), close: vi.fn(async () => {}) }
       const perform = (name: string): Promise<void> => methods[name as keyof typeof methods]()
       const { context, logged } = await member('a', { perform })
-      const records = one.client.db('tandem_internal').collection<Document & { _id: string }>('commands')
+      const records = one.client.db(metadataDatabase).collection<Document & { _id: string }>('commands')
       const to = [{ id: 'a', incarnation: '611' }]
       const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
       await records.insertOne({ _id: 'planted', command, to, ...rest })
@@ -262,7 +263,7 @@ describe('a command given to all', () => {
   it('cannot be taken when it is too old, and is removed by the next command if its sender has crashed', async () => {
     const commands = new CommandStore(one.cluster)
     await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }], 'b')
-    const collection = one.client.db('tandem_internal').collection<{ _id: string; givenAt: Date }>('commands')
+    const collection = one.client.db(metadataDatabase).collection<{ _id: string; givenAt: Date }>('commands')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
     // This instance polls, so it starts only now: it would have taken the command while the command was new.

@@ -3,6 +3,7 @@ import { pathOf } from '../../machines/sync-view.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import * as members from './peer-members.ts'
 import { isPending, type Member, never, syncStore } from './peer-members.ts'
@@ -13,7 +14,7 @@ const one = oneSet()
 const member = (id: string, leading = false) => members.member(one, id, leading)
 const failure = { error: 'VerificationFailed' as const, errorDescription: 'they differ' }
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
 })
 
 /** A coordinator and two other instances, which have all received the commit. */
@@ -61,7 +62,7 @@ describe('a commit', () => {
   it('does not wait for an instance that is lost', async () => {
     const [leader] = await committing()
     await member('d').publish('RUNNING')
-    const stored = one.client.db('tandem_internal').collection<{ _id: string }>('members')
+    const stored = one.client.db(metadataDatabase).collection<{ _id: string }>('members')
     await stored.updateOne({ _id: 'd' }, { $set: { at: new Date(1) } })
     await leader.peers.gathered(never)
   })
@@ -152,7 +153,7 @@ describe('a request', () => {
     // The request is also binding while the instance that received it has not begun.
     await leader.publish('RUNNING')
     await expect(follower.peers.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
-    const stages = one.client.db('tandem_internal').collection('stages')
+    const stages = one.client.db(metadataDatabase).collection('stages')
     const { clusterTime: now } = syncStore(one)
     const elevenSecondsAgo = (now - (11n << 32n)).toString()
     await stages.updateOne({}, { $set: { 'context.request.atClusterTime': elevenSecondsAgo } })
@@ -179,7 +180,7 @@ describe('a request', () => {
     const all = await committing()
     const [, follower] = all
     for (const each of all) await each.publish('RUNNING')
-    const stages = one.client.db('tandem_internal').collection('stages')
+    const stages = one.client.db(metadataDatabase).collection('stages')
     const rehearsal = { dryRun: true, maxSeconds: null }
     await stages.updateOne({}, { $set: { 'context.request': { ...rehearsal, at: Date.now() } } })
     await expect(follower.peers.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })

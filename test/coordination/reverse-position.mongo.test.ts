@@ -2,6 +2,7 @@ import { beforeEach, expect, it } from 'vitest'
 import { ReversePosition } from '../../src/commit/reverse-position.ts'
 import type { ClusterTime } from '../../src/domain/cluster-time.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
@@ -9,7 +10,7 @@ import { type Member, member } from './peer-members.ts'
 
 const one = oneSet()
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
   leader = member(one, 'a', true)
   await leader.peers.report({ type: 'initialised' })
   await leader.peers.request(plainCommit)
@@ -46,7 +47,7 @@ it('every attempt that fails before it enables writes takes a new position', asy
 it('the position no longer changes once an attempt was decided, also in attempts that fail before the decision', async () => {
   await position(1).take()
   // A release that could fail after its decision left this state.
-  const stages = one.client.db('tandem_internal').collection('stages')
+  const stages = one.client.db(metadataDatabase).collection('stages')
   await stages.updateOne({}, { $set: { 'context.writesHeld': false } })
   const before = await stored()
   await position(1).take()

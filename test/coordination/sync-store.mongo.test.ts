@@ -3,15 +3,16 @@ import { freshSync } from '../../machines/sync-context.ts'
 import { pathOf } from '../../machines/sync-view.ts'
 import { reversedSync } from '../../src/coordination/stored-sync.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { syncStore } from './peer-members.ts'
 
 /** The stored snapshot of the sync machine, to which several processes send events at the same time. */
 
 const one = oneSet()
-const stages = () => one.client.db('tandem_internal').collection<{ _id: string; context?: object }>('stages')
+const stages = () => one.client.db(metadataDatabase).collection<{ _id: string; context?: object }>('stages')
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
 })
 
 const request = { ...plainCommit, at: 1 }

@@ -4,6 +4,7 @@ import { copySegment } from '../../src/copy/copy-segment.ts'
 import { SegmentProgress } from '../../src/copy/segment-progress.ts'
 import type { CatalogEntry, Segment } from '../../src/domain/catalog.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { beforeNaturalRead } from '../../src/domain/natural-order.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
@@ -42,7 +43,7 @@ const rows = (): Row[] => {
 let claims = 0
 let restarted: Document[] = []
 
-const stored = () => clusters.destinationClient.db('tandem_internal').collection('segments')
+const stored = () => clusters.destinationClient.db(metadataDatabase).collection('segments')
 
 afterEach(async () => {
   vi.restoreAllMocks()

@@ -1,5 +1,6 @@
 import { beforeEach, expect, it } from 'vitest'
 import { SourcePlacements } from '../../src/definitions/follow-sharding.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
@@ -9,7 +10,7 @@ import { oneSet } from '../mongo/one-set.ts'
 const one = oneSet()
 let placements: SourcePlacements
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
   placements = new SourcePlacements(new Metadata(one.cluster, testContext(), { term: 1 }))
 })
 

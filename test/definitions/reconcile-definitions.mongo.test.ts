@@ -5,6 +5,7 @@ import { listCollections } from '../../src/definitions/listing.ts'
 import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
 import { Catalog } from '../../src/domain/catalog.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { fromTimestamp } from '../../src/mongo/cluster.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { Selection } from '../../src/mongo/selection.ts'
@@ -114,7 +115,7 @@ describe('a collection whose creation is retried', () => {
     await source().collection('other').rename('wanted')
 
     const second = await startInstance()
-    const storing = await failCommand('update', 'tandem_internal.collections', { skip: 1 })
+    const storing = await failCommand('update', `${metadataDatabase}.collections`, { skip: 1 })
     second.reconcile().catch(() => {}) // crashes as well, when the other collection has the name
     await untilRetried(second)
     second.context.stop()

@@ -127,7 +127,7 @@ describe('change events of a real server', () => {
 
   it('do not arrive from the internal databases of the server and of tandem', async () => {
     const events = await changesDuring(one.cluster, async () => {
-      for (const database of ['tandem_internal', 'admin', 'app']) {
+      for (const database of ['mongosync_internal_tandem', 'tandem_internal', 'admin', 'app']) {
         await one.client.db(database).collection('c').insertOne({})
       }
     })

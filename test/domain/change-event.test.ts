@@ -117,16 +117,19 @@ describe('a change event', () => {
     )
   })
 
-  it.each(['__mdb_internal_verifier', 'mongosync_reserved_for_internal_use', 'tandem_internal', 'admin'])(
-    'in database %s changes nothing that is synced',
-    (database) => {
-      const bytes = documentOf([
-        { name: 'operationType', value: string('insert') },
-        { name: 'ns', value: namespaceOf(['db', database], ['coll', 'things']) },
-      ])
-      expect(parseChangeEvent(bytes)).toMatchObject({ kind: 'silent', database })
-    },
-  )
+  it.each([
+    '__mdb_internal_verifier',
+    'mongosync_reserved_for_internal_use',
+    'tandem_internal',
+    'mongosync_internal_tandem',
+    'admin',
+  ])('in database %s changes nothing that is synced', (database) => {
+    const bytes = documentOf([
+      { name: 'operationType', value: string('insert') },
+      { name: 'ns', value: namespaceOf(['db', database], ['coll', 'things']) },
+    ])
+    expect(parseChangeEvent(bytes)).toMatchObject({ kind: 'silent', database })
+  })
 
   it('about a whole database has no collection', () => {
     const event = parseChangeEvent(

@@ -53,7 +53,7 @@ describe('the selected namespaces', () => {
     const all = { includeNamespaces: null, excludeNamespaces: null }
     expect(isFiltered(all)).toBe(false)
     expect(chosen(all, 'zoo')).toEqual(names)
-    for (const database of ['admin', 'local', 'config', 'tandem_internal']) {
+    for (const database of ['admin', 'local', 'config', 'mongosync_internal_tandem', 'tandem_internal']) {
       expect(chosen(all, database)).toEqual([])
       expect(mayHold(all, matches, database)).toBe(false)
     }

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util'
 import { type Document, MongoClient } from 'mongodb'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { Random } from '../support/random.ts'
 import type { Tandem } from '../support/tandem-process.ts'
@@ -128,7 +129,7 @@ const holdLast = (client: MongoClient) =>
 async function allButOneCopied(destinationClient: MongoClient): Promise<void> {
   await until('all but one copied', async () => {
     const copying = await destinationClient
-      .db('tandem_internal')
+      .db(metadataDatabase)
       .collection<Document>('collections')
       .find({ state: { $ne: 'copied' } })
       .toArray()

@@ -1,4 +1,5 @@
 import { type Binary, MongoClient } from 'mongodb'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 
 export interface MetadataFigures {
   documents: number
@@ -19,7 +20,7 @@ const dependent = ['segments', 'tombstones', 'verifiedRanges'] as const
 /** Measures tandem's metadata database on one cluster. */
 export async function metadataFigures(uri: string): Promise<MetadataFigures> {
   await using client = await MongoClient.connect(uri)
-  const database = client.db('tandem_internal')
+  const database = client.db(metadataDatabase)
   const figures: MetadataFigures = { documents: 0, bytes: 0, collections: {}, orphans: {} }
   const listed = await database.listCollections({}, { nameOnly: true }).toArray()
   for (const name of listed.map((one) => one.name).sort()) {

@@ -1,5 +1,6 @@
 import { MongoClient } from 'mongodb'
 import { historyMax } from '../../src/coordination/ownership-store.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 
 /** An instance that was killed, suspended or disconnected, or that left, and what others must take over from it. */
 export interface Death {
@@ -38,7 +39,7 @@ export interface HistoryReport {
  */
 export async function checkHistory(destinationUri: string, deaths: readonly Death[]): Promise<HistoryReport> {
   await using client = await MongoClient.connect(destinationUri)
-  const database = client.db('tandem_internal')
+  const database = client.db(metadataDatabase)
   const stored = await database
     .collection<{ _id: string; owner: string; at: Date }>('ownershipHistory')
     .find()

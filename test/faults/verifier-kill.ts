@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Document, MongoClient } from 'mongodb'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { holdTandem } from '../support/fail-point.ts'
 import { Random } from '../support/random.ts'
 import type { Tandem } from '../support/tandem-process.ts'
@@ -154,7 +155,7 @@ async function post(tandem: Tandem, command: string): Promise<void> {
 
 /** Requires that the collections of `corrupted` are copied, so that the copy does not overwrite the planted difference. */
 async function expectCopied(destination: MongoClient): Promise<void> {
-  const collections = destination.db('tandem_internal').collection('collections')
+  const collections = destination.db(metadataDatabase).collection('collections')
   const copied = await collections.countDocuments({ database: corrupted, state: 'copied' })
   if (copied === 0 || copied < (await collections.countDocuments({ database: corrupted }))) {
     throw new Error('the collections are still being copied')
@@ -174,7 +175,7 @@ async function write(source: MongoClient, random: Random): Promise<void> {
 /** For each range: how often it was read and stored as verified. */
 async function countReads(destination: MongoClient): Promise<Map<string, number>> {
   const ranges = await destination
-    .db('tandem_internal')
+    .db(metadataDatabase)
     .collection<{ _id: string; reads: number }>('verifiedRanges')
     .find({}, { readConcern: 'majority' })
     .toArray()

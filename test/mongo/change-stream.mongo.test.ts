@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { BSON, type Document, MongoClient, type Timestamp } from 'mongodb'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { FatalError, StoppedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { readChangeStream, type StreamPosition } from '../../src/mongo/change-stream.ts'
 import { type Cluster, fromTimestamp } from '../../src/mongo/cluster.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
@@ -274,7 +275,7 @@ describe('a position', () => {
     await delay(100)
     const before = reader.positions.at(-1)?.time ?? 0n
     for (let round = 0; round < 3; round++) {
-      await client.db('tandem_internal').collection('filler').insertOne({})
+      await client.db(metadataDatabase).collection('filler').insertOne({})
       await appendOplogNote(cluster, 'heartbeat')
       const target = cluster.latest
       const deadline = Date.now() + 5_000

@@ -1,6 +1,7 @@
 import { Int32 } from 'mongodb'
 import { afterAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { CatalogEntry, Segment } from '../../src/domain/catalog.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
@@ -23,7 +24,7 @@ let metadata: Metadata
 let verified: VerificationStore
 
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
   metadata = new Metadata(one.cluster, testContext())
   verified = new VerificationStore(one.cluster, testContext())
   await metadata.createIndexes()

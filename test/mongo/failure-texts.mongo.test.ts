@@ -2,6 +2,7 @@ import { expect, it } from 'vitest'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
 import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { toFailure } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Reopenings } from '../../src/mongo/reopenings.ts'
 import { retry } from '../../src/mongo/retry.ts'
 import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
@@ -54,7 +55,7 @@ it.each([
 
 it('a refused write to the metadata database, and one that a later term refuses', async () => {
   const stored = new StoredDocuments(one.cluster, testContext())
-  const place = 'update on cluster0, tandem_internal.positions: '
+  const place = `update on cluster0, ${metadataDatabase}.positions: `
   const updates = [{ q: { _id: 1, term: 1 }, u: { $set: { text: 'x' } }, upsert: true }]
   await stored.update('positions', updates)
   expect(await failureOf(stored.update('positions', [{ q: { _id: 1 }, u: { $set: { _id: 2 } } }]))).toEqual({
@@ -64,7 +65,7 @@ it('a refused write to the metadata database, and one that a later term refuses'
   const later = [{ q: { _id: 1, term: 2 }, u: { $set: { text: 'x' } }, upsert: true }]
   const { error, errorDescription } = await failureOf(stored.updateFenced('positions', later))
   expect(error).toBe('LeaseLost')
-  expect(errorDescription).toMatch(/^storing progress in tandem_internal\.positions: another instance/)
+  expect(errorDescription).toMatch(/^storing progress in mongosync_internal_tandem\.positions: another instance/)
   expect(errorDescription).toMatch(`(${place}DuplicateKey (11000): E11000 duplicate key error collection)`)
 })
 

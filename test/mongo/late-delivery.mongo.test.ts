@@ -3,6 +3,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { Coordination } from '../../src/coordination/coordination.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { LeaseView } from '../../src/domain/owner.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { codeOf, isTransient } from '../../src/mongo/errors.ts'
@@ -18,7 +19,7 @@ import { oneSet } from './one-set.ts'
 const one = oneSet()
 const patience = { timeout: 20_000, interval: 20 }
 const store = () => new OwnershipStore(one.cluster)
-const leases = () => one.client.db('tandem_internal').collection<{ _id: string } & Document>('leases')
+const leases = () => one.client.db(metadataDatabase).collection<{ _id: string } & Document>('leases')
 const document = () => one.client.db('app').collection<{ _id: number; v: number }>('c').findOne({ _id: 1 })
 
 async function viewOf(id: string): Promise<LeaseView> {
@@ -204,7 +205,7 @@ it('a write after the eviction of its instance is refused, and the instance lear
 })
 
 it('an instance is evicted without closing sessions if an earlier release stored its lease', async () => {
-  const fences = () => one.client.db('tandem_internal').collection('fences').find().toArray()
+  const fences = () => one.client.db(metadataDatabase).collection('fences').find().toArray()
   const { context, lease } = await writer('earlier', 'first')
   await lease.acquire()
   context.stop()

@@ -2,6 +2,7 @@ import { MongoClient } from 'mongodb'
 import { expect, it, onTestFinished } from 'vitest'
 import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
 import type { CatalogEntry } from '../../src/domain/catalog.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { codeOf, isTransient } from '../../src/mongo/errors.ts'
 import { testCluster } from './clusters.ts'
@@ -35,7 +36,7 @@ it('the server does not execute a definition or a metadata write after its time 
     definitions.create(entry),
     definitions.followViews('app', [view as never]),
     cluster.write('app', { drop: 'old' }),
-    cluster.write('tandem_internal', { update: 'sync', updates: [{ q: { _id: 'late' }, u: { a: 1 }, upsert: true }] }),
+    cluster.write(metadataDatabase, { update: 'sync', updates: [{ q: { _id: 'late' }, u: { a: 1 }, upsert: true }] }),
   ])
   const failed = await outcomes
   expect(performance.now() - began).toBeLessThan(limitMS + 10_000)
@@ -49,7 +50,7 @@ it('the server does not execute a definition or a metadata write after its time 
   await one.client.db('app').collection('probe').insertOne({})
   const names = (await one.client.db('app').listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name)
   expect(names.sort()).toEqual(['old', 'probe'])
-  expect(await one.client.db('tandem_internal').collection('sync').countDocuments()).toBe(0)
+  expect(await one.client.db(metadataDatabase).collection('sync').countDocuments()).toBe(0)
 })
 
 it('a successor waits for a write of another user; without the privilege to list it, it waits for the time limit', async () => {

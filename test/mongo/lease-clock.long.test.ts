@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, describe, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
@@ -83,7 +84,7 @@ describe('a clock that is wrong by ten minutes', () => {
     await holder.acquire()
     vi.useRealTimers()
     const [held] = (
-      await one.client.db('tandem_internal').command({
+      await one.client.db(metadataDatabase).command({
         aggregate: 'leases',
         pipeline: [{ $match: { _id: name } }, { $project: { leftMS: { $subtract: ['$expiresAt', '$$NOW'] } } }],
         cursor: {},

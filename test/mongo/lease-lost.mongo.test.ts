@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import type { Journal } from '../../src/domain/journal.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
@@ -21,7 +22,7 @@ it.each([
     await lease.verify()
     expect(logged).toEqual([])
     await one.client
-      .db('tandem_internal')
+      .db(metadataDatabase)
       .collection<{ _id: string }>('leases')
       .updateOne({ _id: reason }, { $set: change })
     await lease.verify()

@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import type { Document } from 'mongodb'
 import { afterAll, describe, expect, it } from 'vitest'
 import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
@@ -18,7 +19,7 @@ afterAll(async () => {
   await Promise.all(closing.map((close) => close()))
 })
 
-const leases = () => one.client.db('tandem_internal').collection<{ _id: string } & Document>('leases')
+const leases = () => one.client.db(metadataDatabase).collection<{ _id: string } & Document>('leases')
 let incarnations = 0
 
 function contender(name: string, id: string): Lease {

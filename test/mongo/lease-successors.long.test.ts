@@ -6,6 +6,7 @@ import type { Document } from 'mongodb'
 import { afterAll, describe, expect, it, vi } from 'vitest'
 import { OwnershipStore } from '../../src/coordination/ownership-store.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { LeaseView } from '../../src/domain/owner.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { givenUp } from '../../src/mongo/lease-watch.ts'
@@ -31,7 +32,7 @@ afterAll(async () => {
 })
 
 const nameOf = (id: string): string => OwnershipStore.leaseName(id)
-const leases = () => one.client.db('tandem_internal').collection<{ _id: string } & Document>('leases')
+const leases = () => one.client.db(metadataDatabase).collection<{ _id: string } & Document>('leases')
 const stored = async (id: string): Promise<Document> => (await leases().findOne({ _id: nameOf(id) })) as Document
 const store = () => new OwnershipStore(one.cluster)
 

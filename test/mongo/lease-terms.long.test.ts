@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
 import { StoppedError } from '../../src/domain/errors.ts'
 import type { Journal } from '../../src/domain/journal.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { code } from '../../src/mongo/errors.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Lease } from '../../src/mongo/lease.ts'
@@ -22,7 +23,7 @@ it('an evicted lease is taken again, and a delayed reply of the former term does
     await lease.acquire()
     const losses: string[] = []
     lease.onLost = (reason) => losses.push(reason)
-    const leases = one.client.db('tandem_internal').collection<{ _id: string }>('leases')
+    const leases = one.client.db(metadataDatabase).collection<{ _id: string }>('leases')
     await leases.updateOne({ _id: 'delayed' }, { $set: { epoch: 2, buried: true, settled: 3 } })
     const data = { failCommands: ['update'], appName, blockConnection: true, blockTimeMS: 1_500 }
     await using point = await failPoint(one.client, 'failCommand', data, { times: 1 })
@@ -58,11 +59,11 @@ it('a write of a lease term is stopped when the term ends, and the next term can
     expect(lease.termSignal).toBeNull()
     await lease.acquire()
     const first = lease.termSignal as AbortSignal
-    const data = { failCommands: ['update'], namespace: 'tandem_internal.instances', errorCode: 262 }
+    const data = { failCommands: ['update'], namespace: `${metadataDatabase}.instances`, errorCode: 262 }
     await using held = await failPoint(one.client, 'failCommand', data)
     const storing = metadata.saveInstance('b', { savedIn: 'the first term' }, first)
     await held.reached()
-    const leases = one.client.db('tandem_internal').collection<{ _id: string }>('leases')
+    const leases = one.client.db(metadataDatabase).collection<{ _id: string }>('leases')
     await leases.updateOne({ _id: 'ended' }, { $set: { epoch: 2, buried: true, settled: 3 } })
     await lease.verify()
     await expect(storing).rejects.toBeInstanceOf(StoppedError)
@@ -95,7 +96,7 @@ it('the next term of the same process has another epoch when the lease could not
     cluster.write('terms', { update: 'documents', updates: [{ q: { _id: 1 }, u: { _id: 1, term }, upsert: true }] })
   const first = await nextTerm()
   await write(1)
-  const refused = { failCommands: ['update'], namespace: 'tandem_internal.leases', errorCode: code.unauthorized }
+  const refused = { failCommands: ['update'], namespace: `${metadataDatabase}.leases`, errorCode: code.unauthorized }
   await using point = await failPoint(one.client, 'failCommand', refused)
   await first.release()
   await point.release()
@@ -125,7 +126,7 @@ it('a release cancels a pending attempt to take the lease, and the attempt does 
     await contender.attemptEnded()
     await refused
     await holder.release()
-    const leases = one.client.db('tandem_internal').collection<{ _id: string; incarnation: string }>('leases')
+    const leases = one.client.db(metadataDatabase).collection<{ _id: string; incarnation: string }>('leases')
     expect((await leases.findOne({ _id: 'contended' }))?.incarnation).toBe('one')
     // A new attempt can take the lease.
     await contender.acquire()

@@ -6,6 +6,7 @@ import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { Lease } from '../../src/mongo/lease.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
@@ -67,7 +68,7 @@ async function waitsFor(acquiring: Promise<void>, milliseconds: number): Promise
   return winner === 'waiting'
 }
 
-const leases = () => client.db('tandem_internal').collection<{ _id: string } & Document>('leases')
+const leases = () => client.db(metadataDatabase).collection<{ _id: string } & Document>('leases')
 const expectFenced = (lease: Lease) => expect(() => lease.fence()).toThrow(TransientReplyError)
 
 describe.concurrent('a lease', () => {
@@ -91,7 +92,7 @@ describe.concurrent('a lease', () => {
   it('of an id that looks like a field path stores that id, and is renewed under it', async () => {
     const lease = contender('dollar', '$x.$y')
     await lease.acquire()
-    const stored = await client.db('tandem_internal').collection<{ _id: string }>('leases').findOne({ _id: 'dollar' })
+    const stored = await client.db(metadataDatabase).collection<{ _id: string }>('leases').findOne({ _id: 'dollar' })
     expect(stored).toMatchObject({ owner: '$x.$y', incarnation: expect.stringContaining('incarnation-') })
     await lease.verify()
     expect(lease.held).toBe(true)

@@ -1,6 +1,7 @@
 import type { Binary } from 'mongodb'
 import { beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { toUuid } from '../../src/mongo/uuid.ts'
 import { VerificationStore } from '../../src/mongo/verification-store.ts'
@@ -14,7 +15,7 @@ import { oneSet } from './one-set.ts'
  */
 
 const one = oneSet()
-const internal = () => one.client.db('tandem_internal')
+const internal = () => one.client.db(metadataDatabase)
 let metadata: Metadata
 beforeEach(async () => {
   await internal().dropDatabase()
@@ -128,7 +129,7 @@ it('the highest order of tombstones is found without a read of each tombstone', 
   await internal().command({ profile: 0 })
   const [read] = await internal()
     .collection('system.profile')
-    .find({ ns: 'tandem_internal.tombstones' })
+    .find({ ns: `${metadataDatabase}.tombstones` })
     .sort({ ts: -1 })
     .toArray()
   expect(read).toMatchObject({ nreturned: expect.any(Number) })

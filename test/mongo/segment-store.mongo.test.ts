@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { Segment } from '../../src/domain/catalog.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { OwnerToken } from '../../src/domain/owner.ts'
 import { SegmentStore } from '../../src/mongo/segment-store.ts'
 import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
@@ -10,7 +11,7 @@ const one = oneSet()
 let store: SegmentStore
 
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
   store = new SegmentStore((version) => new StoredDocuments(one.cluster, testContext(), version))
   await store.createIndexes()
 })
@@ -95,7 +96,7 @@ describe('segments', () => {
     planned.natural = { splits, server: null, tokens: [] }
     await planAndOpen([planned, ...segmentsOf(uuid(2), 1, 5)])
     const versions = async () => {
-      const rows = await one.client.db('tandem_internal').collection('segments').find().sort({ priority: 1 }).toArray()
+      const rows = await one.client.db(metadataDatabase).collection('segments').find().sort({ priority: 1 }).toArray()
       return rows.map((row) => row['schemaVersion'])
     }
     expect(await load(uuid(1))).toEqual([planned])
@@ -150,7 +151,7 @@ describe('segments', () => {
     expect(taken.map(([, priority]) => priority).sort((one, other) => one - other)).toEqual(
       Array.from({ length: 60 }, (_, priority) => priority),
     )
-    const rows = await one.client.db('tandem_internal').collection('segments').find().toArray()
+    const rows = await one.client.db(metadataDatabase).collection('segments').find().toArray()
     for (const [owner, priority] of taken)
       expect(rows.find((row) => row['priority'] === priority)?.['owner']).toBe(owner)
   })

@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { recordTombstones } from '../../src/documents/record-tombstones.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { StreamPosition } from '../../src/mongo/change-stream.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from './clusters.ts'
@@ -15,7 +16,7 @@ let metadata: Metadata
 /** The coordinator term in which the metadata is written. */
 let coordinator: { term: number }
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
   coordinator = { term: 0 }
   metadata = new Metadata(one.cluster, testContext(), coordinator)
 })
@@ -202,7 +203,7 @@ describe('a collection', () => {
 
   it('is ended by the owner of partitions in a sync of a release that stored no epochs in collections', async () => {
     await metadata.collections.save([entry(1)])
-    const collections = one.client.db('tandem_internal').collection('collections')
+    const collections = one.client.db(metadataDatabase).collection('collections')
     await collections.updateMany({}, { $unset: { epochs: 1 } })
     expect(await metadata.collections.endCopy(uuid(1), under(7, 0, 1), 2)).toBe(0)
   })

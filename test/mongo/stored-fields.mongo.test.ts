@@ -5,6 +5,7 @@ import { parseStartBody } from '../../src/api/start-body.ts'
 import { buildIndexesModes } from '../../src/domain/build-indexes.ts'
 import { type CatalogEntry, newEntry, type Segment } from '../../src/domain/catalog.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import type { StartConfiguration, TimeSeries } from '../../src/domain/start-request.ts'
 import type { CollectionStore } from '../../src/mongo/collection-store.ts'
@@ -84,7 +85,7 @@ it('collections of earlier versions are loaded, and any write stores version 3',
   const uuid = Buffer.alloc(16, 0xd3).toString('latin1')
   const entry = newEntry('app', { uuid, name: 'old' }, { options: [], indexes: [] }, 'copying')
   await metadata().collections.save([{ ...entry, converging: true }])
-  const stored = one.client.db('tandem_internal').collection('collections')
+  const stored = one.client.db(metadataDatabase).collection('collections')
   const ofEntry = { database: 'app', name: 'old' }
   expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 3, converging: true })
   // The stored form of version 1, which has no field `converging`, because its collections were created empty.
@@ -101,7 +102,7 @@ it('collections of earlier versions are loaded, and any write stores version 3',
 describe('an entry of the catalog that an earlier release stored (version 2)', () => {
   const uuid = Buffer.alloc(16, 0xd4).toString('latin1')
   const entry = newEntry('app', { uuid, name: 'fenced' }, { options: [], indexes: [] }, 'copying')
-  const stored = () => one.client.db('tandem_internal').collection('collections')
+  const stored = () => one.client.db(metadataDatabase).collection('collections')
   const ofTerm = (term: number) => new Metadata(one.cluster, testContext(), { term }).collections
   const found = () => stored().findOne({ name: 'fenced' })
 
@@ -160,7 +161,7 @@ it('segments that an earlier release planned (version 1) are claimed, completed 
   )
   await segments.plan(plan)
   await segments.open([collection])
-  const stored = one.client.db('tandem_internal').collection('segments')
+  const stored = one.client.db(metadataDatabase).collection('segments')
   await stored.updateMany({}, { $set: { schemaVersion: 1 }, $rename: { priority: 'rank' } })
   const claimed = await segments.claim('a#1', 2, 8, () => false)
   expect(claimed.map(({ priority }) => priority).sort()).toEqual([0, 1, 2])
@@ -171,7 +172,7 @@ it('segments that an earlier release planned (version 1) are claimed, completed 
 })
 
 it('the context of an instance is stored in version 2, and one of version 1 is loaded', async () => {
-  const stored = one.client.db('tandem_internal').collection<{ _id: string }>('instances')
+  const stored = one.client.db(metadataDatabase).collection<{ _id: string }>('instances')
   await stored.insertOne({ _id: 'old', schemaVersion: 1, snapshot: '{"hashed":true}' } as never)
   await metadata().saveInstance('new', freshContext)
   expect(await stored.findOne({ _id: 'new' })).toMatchObject({ schemaVersion: 2 })
@@ -209,7 +210,7 @@ it('a sync record without timeseries, of an earlier release, is loaded with refu
     ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
     ...{ partitions: 17, redis: false, generation: 0 },
   })
-  const stored = one.client.db('tandem_internal').collection('sync')
+  const stored = one.client.db(metadataDatabase).collection('sync')
   await stored.deleteMany({})
   await metadata().createSync(record(parseStartBody(body)))
   // The default is not stored, so an earlier release that continues the sync finds its own configuration.
@@ -239,7 +240,7 @@ it('a record whose sharding entries have options is one that earlier releases re
     ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
     ...{ partitions: 17, redis: false, generation: 0 },
   })
-  const stored = one.client.db('tandem_internal').collection('sync')
+  const stored = one.client.db(metadataDatabase).collection('sync')
   for (const [options, schemaVersion] of [
     [{}, 1],
     [{ unique: true }, 4],
@@ -256,7 +257,7 @@ it('a record whose sharding entries have options is one that earlier releases re
 })
 
 it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and other values match the same start', async () => {
-  const stored = one.client.db('tandem_internal').collection('sync')
+  const stored = one.client.db(metadataDatabase).collection('sync')
   const body = { source: 'cluster0', destination: 'cluster1' }
   for (const more of [{}, { copyInNaturalOrder: true }, { detectRandomId: false }]) {
     await stored.deleteMany({})
@@ -278,7 +279,7 @@ it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and ot
 })
 
 it('an earlier release refuses the version of the sync record only if it does not know one of its values', async () => {
-  const stored = one.client.db('tandem_internal')
+  const stored = one.client.db(metadataDatabase)
   const record = (buildIndexes: StartConfiguration['buildIndexes'], timeseries: TimeSeries = 'refuse'): SyncRecord => ({
     configuration: {
       source: 'cluster0',

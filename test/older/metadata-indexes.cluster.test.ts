@@ -1,4 +1,5 @@
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { commit } from '../support/commits.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
@@ -12,7 +13,7 @@ it('a coordinator creates the indexes of the metadata that the sync of an earlie
     .db('app')
     .collection('things')
     .insertMany([{ a: 1 }, { a: 2 }])
-  const internal = pair.destinationClient.db('tandem_internal')
+  const internal = pair.destinationClient.db(metadataDatabase)
   const indexes = async (name: string) => (await internal.collection(name).indexes()).map((index) => index.name).sort()
   {
     await using earlier = await pair.startInstance()

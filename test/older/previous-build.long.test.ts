@@ -1,7 +1,10 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted, canCommit, commit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { seedForCutover, things } from '../support/cutover-data.ts'
+import { emptyCluster } from '../support/empty-cluster.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { buildPrevious, type PreviousBuild, previousCommit } from './previous-build.ts'
@@ -95,6 +98,48 @@ describe.skipIf(previous === null)(`a sync that the build of ${previous} left`, 
     expect(await tandem.post('resume')).toEqual(accepted)
     await committed(tandem)
     await expectEqual()
+  })
+
+  it('keeps its metadata database, in which instances of both programs that are started together agree', async () => {
+    await seedForCutover(pair.sourceClient)
+    const body = { source: 'cluster0', destination: 'cluster1' }
+    const found = new Set<string>()
+    for (const delays of [
+      [0, 0],
+      [0, 20],
+      [20, 0],
+      [0, 60],
+      [60, 0],
+      [0, 120],
+      [120, 0],
+    ]) {
+      await emptyCluster(pair.destinationClient)
+      await using one = await pair.startInstance({ entry: older.entry, id: 'older' })
+      await using other = await pair.startInstance({ id: 'newer' })
+      const answers = await Promise.all(
+        [one, other].map(async (tandem, at) => {
+          await sleep(delays[at])
+          return await tandem.post('start', body)
+        }),
+      )
+      const records = await Promise.all(
+        [olderMetadataDatabase, metadataDatabase].map((name) =>
+          pair.destinationClient
+            .db(name)
+            .collection('sync')
+            .countDocuments({ supersededBy: { $exists: false } }),
+        ),
+      )
+      expect(records.reduce((sum, count) => sum + count)).toBe(1)
+      const isOlder = records[0] === 1
+      found.add(isOlder ? olderMetadataDatabase : metadataDatabase)
+      expect(answers[1]).toEqual(accepted)
+      // An instance that has found no sync before the other one reserved the name refuses its start by the version.
+      if (!isOlder) expect(answers[0]?.status).toBe(422)
+      else expect(answers[0]).toEqual(accepted)
+      await canCommit(other)
+    }
+    console.log(`metadata was kept in ${[...found].join(' and in ')}`)
   })
 
   it('COMMITTED is reversed, and what the older program reversed is continued', async () => {

@@ -1,5 +1,6 @@
 import type { Document } from 'mongodb'
-import { describe, expect, it, vi } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted, canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { commitUntilItDies } from '../support/cutover.ts'
@@ -8,6 +9,7 @@ import { holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { type Faults, startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
+import { moveToOlderDatabase } from './older-database.ts'
 import { type OlderSync, olderContext, olderSyncs } from './stages-of-0.1.ts'
 import { instanceOfVersion4, stagesOfVersion4, storeAsVersion4 } from './version-4.ts'
 
@@ -21,7 +23,24 @@ interface StoredInstance {
   _id: string
   snapshot: string
 }
-const stored = (on = pair.destinationClient) => on.db('tandem_internal')
+/** The metadata database. `storeAs` moves it to the name of earlier releases. */
+let database = metadataDatabase as string
+beforeEach(() => {
+  database = metadataDatabase
+})
+const stored = (on = pair.destinationClient) => on.db(database)
+
+/** From here on, the metadata is in the database in which earlier releases kept it. */
+async function useOlderDatabase(): Promise<void> {
+  for (const client of [pair.sourceClient, pair.destinationClient]) await moveToOlderDatabase(client)
+  database = olderMetadataDatabase
+}
+
+async function storedAsVersion4(on = pair.destinationClient): Promise<void> {
+  await useOlderDatabase()
+  await storeAsVersion4(stored(on))
+}
+
 const stages = (on = pair.destinationClient) => stored(on).collection<Document & { _id: string }>('stages')
 
 async function startedInstance(enableUserWriteBlocking: string, faults: Faults = {}): Promise<Tandem> {
@@ -40,6 +59,7 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
 
 /** Replaces the stored state by what the release of version 1 would have stored at the same point, but keeps the timestamps of the process that ended. */
 async function storeAsOlder(name: keyof typeof olderSyncs, on = pair.destinationClient): Promise<void> {
+  await useOlderDatabase()
   const older: OlderSync = olderSyncs[name]
   const current = (await stages(on).findOne()) as unknown as { context: Record<string, unknown> }
   const { context } = stagesOfVersion4(current) as { context: Record<string, unknown> }
@@ -60,8 +80,7 @@ async function storeAsOlder(name: keyof typeof olderSyncs, on = pair.destination
 /** What two earlier releases would have stored at the point that a name of `olderSyncs` describes. */
 const releases = {
   'version 1 of the state': storeAsOlder,
-  'version 4 of the state': (_name: keyof typeof olderSyncs, on = pair.destinationClient) =>
-    storeAsVersion4(stored(on)),
+  'version 4 of the state': (_name: keyof typeof olderSyncs, on = pair.destinationClient) => storedAsVersion4(on),
 }
 
 /** Updates metadata, also while users' writes are blocked. */
@@ -74,7 +93,7 @@ async function expectCommitted(tandem: Tandem): Promise<void> {
   expect((await committed(tandem)).canWrite).toBe(true)
   expect(await writesBlocked(pair.destinationClient)).toBe(false)
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
-  // The schema version prevents the older release from continuing the sync.
+  // The schema version prevents the older release from continuing the sync. Its database keeps its name.
   expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, value: 'committed' })
 }
 
@@ -189,7 +208,7 @@ describe('a sync that a release with version 4 of the state left', () => {
       await vi.waitFor(async () => expect(await copied.countDocuments({ done: true })).toBeGreaterThan(1), patience)
       await tandem.kill9()
     }
-    await storeAsVersion4(stored())
+    await storedAsVersion4()
     const segments = stored().collection<Document & { _id: string }>('segments')
     const before = await segments.find().toArray()
     expect(before.filter(({ done }) => !done).length).toBeGreaterThan(1)
@@ -206,7 +225,7 @@ describe('a sync that a release with version 4 of the state left', () => {
 
   it('follows definitions, and replaces the entries of the catalog that it changes', async () => {
     await (await startedInstance('destinationOnly')).kill9()
-    await storeAsVersion4(stored())
+    await storedAsVersion4()
     const catalog = stored().collection('collections')
     expect(await catalog.countDocuments({ tenure: { $exists: true }, term: { $exists: false } })).toBeGreaterThan(1)
     await using tandem = await pair.startInstance()
@@ -233,7 +252,7 @@ describe('a sync that a release with version 4 of the state left', () => {
         })
         await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
       }
-      for (const client of [pair.sourceClient, pair.destinationClient]) await storeAsVersion4(stored(client))
+      for (const client of [pair.sourceClient, pair.destinationClient]) await storedAsVersion4(client)
       await using tandem = await pair.startInstance()
       await canCommit(tandem)
       await things(pair.destinationClient).insertOne({ _id: 'meanwhile', u: 'meanwhile', by: 'users' })

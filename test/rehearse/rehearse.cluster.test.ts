@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import process from 'node:process'
 import { describe, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { RehearsalReport } from '../../src/rehearse/rehearsal-report.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
@@ -105,7 +106,7 @@ describe('tandem rehearse', () => {
   it('does not touch a sync that was stored during the rehearsal, nor the databases of another one', async () => {
     const run = rehearse(['--minutes', '30', '--megabytes', '2'])
     await vi.waitFor(() => expect(run.err()).toContain('probes passed'), { timeout: 120_000, interval: 20 })
-    const records = pair.destinationClient.db('tandem_internal').collection<{ _id: string }>('sync')
+    const records = pair.destinationClient.db(metadataDatabase).collection<{ _id: string }>('sync')
     const configuration = { includeNamespaces: [{ database: 'theirs' }] }
     await records.updateOne({ _id: 'sync' }, { $set: { configuration } }, { upsert: true })
     const claims = pair.sourceClient.db('tandem_rehearsal_probes').collection<{ _id: string }>('claim')
@@ -122,9 +123,11 @@ describe('tandem rehearse', () => {
       expect(await run.process.ended).toBe(2)
       return run.err()
     }
-    await pair.destinationClient.db('tandem_internal').collection('sync').insertOne({})
-    expect(await refusal([])).toMatch(/cluster1 has the database tandem_internal, so a sync of tandem is stored there/)
-    await pair.destinationClient.db('tandem_internal').dropDatabase()
+    await pair.destinationClient.db(metadataDatabase).collection('sync').insertOne({})
+    expect(await refusal([])).toMatch(
+      /cluster1 has the database mongosync_internal_tandem, so a sync of tandem is stored there/,
+    )
+    await pair.destinationClient.db(metadataDatabase).dropDatabase()
     await pair.sourceClient.db('mine_one').collection('c').insertOne({})
     expect(await refusal(['--prefix', 'mine'])).toMatch(
       /cluster0 already has the databases mine_one; give another --prefix/,

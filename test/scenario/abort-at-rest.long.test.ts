@@ -1,5 +1,6 @@
 import type { Document } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted } from '../support/commits.ts'
 import { type FailPoint, failPoint } from '../support/fail-point.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
@@ -30,7 +31,7 @@ it('an instance that is paused and killed during an abort unblocks the source af
 
 it('a paused instance that cannot acquire its lease at first completes the abort once it can', async () => {
   await using tandem = await ready()
-  const internal = pair.destinationClient.db('tandem_internal')
+  const internal = pair.destinationClient.db(metadataDatabase)
   const leases = internal.collection<{ _id: string; epoch: number }>('leases')
   const _id = `instance:${(await tandem.progress()).mongosyncID}`
   const refused = { failCommands: ['setUserWriteBlockMode'], errorCode: 262 }

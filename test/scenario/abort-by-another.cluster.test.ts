@@ -1,4 +1,5 @@
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted, canCommit, commit, failed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { wrongState } from '../support/cutover.ts'
@@ -25,7 +26,7 @@ const coordinates = (tandem: Tandem, id: string): Promise<unknown> =>
 
 /** Waits until the sync as a whole replicates again. */
 async function replicates(): Promise<void> {
-  const stages = pair.destinationClient.db('tandem_internal').collection('stages')
+  const stages = pair.destinationClient.db(metadataDatabase).collection('stages')
   await vi.waitFor(async () => {
     expect(await stages.findOne({ _id: 'sync' as never })).toMatchObject({ value: 'replicating' })
     expect(await writesBlocked(pair.sourceClient)).toBe(false)

@@ -1,4 +1,5 @@
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { seedForCutover } from '../support/cutover-data.ts'
@@ -14,7 +15,7 @@ const patience = { timeout: 90_000, interval: 50 }
 
 const stored = async () =>
   await pair.destinationClient
-    .db('tandem_internal')
+    .db(metadataDatabase)
     .collection('stages')
     .findOne({ _id: 'sync' as never })
 
@@ -51,7 +52,7 @@ it('an abort sent to all instances while no commit is under way aborts no commit
   await using _ = all
   process.kill(other.pid, 'SIGSTOP')
   const aborted = coordinator.post('all/abort')
-  const records = pair.destinationClient.db('tandem_internal').collection('commands')
+  const records = pair.destinationClient.db(metadataDatabase).collection('commands')
   await vi.waitFor(async () => expect(await records.countDocuments()).toBe(1), patience)
   expect(await coordinator.post('commit')).toEqual(accepted)
   process.kill(other.pid, 'SIGCONT')

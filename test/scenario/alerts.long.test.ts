@@ -1,4 +1,5 @@
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { metricsOf } from '../support/metrics-of.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
@@ -32,7 +33,7 @@ it('/metrics shows the remaining oplog while RUNNING, PAUSED and FAILED, and the
 
   // A foreign write on the destination leaves a permanent difference.
   await pair.destinationClient.db('app').collection<{ _id: number }>('things').insertOne({ _id: 2 })
-  const rechecks = pair.destinationClient.db('tandem_internal').collection('rechecks')
+  const rechecks = pair.destinationClient.db(metadataDatabase).collection('rechecks')
   await vi.waitFor(async () => expect(await rechecks.countDocuments()).toBe(1), soon)
   expect(await tandem.post('pause')).toMatchObject({ status: 200 })
   await shows({ 'tandem_state{state="PAUSED"}': 1, tandem_differing_documents: 1, [oplog]: expect.any(Number) })

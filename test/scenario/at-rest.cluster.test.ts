@@ -1,4 +1,5 @@
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
@@ -21,7 +22,7 @@ it('an instance reads the cluster time of the source while it reports the lag, a
   await vi.waitFor(async () => expect(await pings()).toBeGreaterThan(running + 1), patience)
   expect(await tandem.post('commit')).toMatchObject({ status: 200 })
   await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 60, what: 'committed' })
-  const members = pair.destinationClient.db('tandem_internal').collection('members')
+  const members = pair.destinationClient.db(metadataDatabase).collection('members')
   const heartbeats = async (): Promise<string> => JSON.stringify(await members.find().toArray())
   // The instance still publishes its heartbeat every second, as often as it would send a ping.
   const nextHeartbeat = async (): Promise<void> => {

@@ -1,5 +1,6 @@
 import type { Document, MongoClient, Timestamp } from 'mongodb'
 import { expect, it } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { canCommit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { failPoint, holdCopy } from '../support/fail-point.ts'
@@ -39,7 +40,7 @@ it('a write that has an optime but is not yet in the oplog when the sync starts 
     .db('local')
     .collection('oplog.rs')
     .findOne({ op: 'n', 'o.tandem': 'start' }, { sort: { $natural: -1 } })
-  const sync = await pair.destinationClient.db('tandem_internal').collection('sync').findOne()
+  const sync = await pair.destinationClient.db(metadataDatabase).collection('sync').findOne()
   const [noopTime, started] = [noop, sync].map((one) => (one?.['ts'] ?? one?.['startTime']) as Timestamp)
   expect(noopTime).toBeDefined()
   expect(started?.greaterThanOrEqual(noopTime as Timestamp)).toBe(true)

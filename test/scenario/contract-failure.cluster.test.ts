@@ -1,5 +1,6 @@
 import { type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { accepted, canCommit, commit, failed } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
@@ -109,7 +110,7 @@ describe('FAILED', () => {
     expect(await tandem.progress()).toMatchObject({ state: 'FAILED', failure: progress.failure })
     expect(tandem.isRunning()).toBe(true)
     expect(
-      await destinationClient.db('tandem_internal').collection<{ _id: number }>('positions').countDocuments({ _id: 0 }),
+      await destinationClient.db(metadataDatabase).collection<{ _id: number }>('positions').countDocuments({ _id: 0 }),
     ).toBe(1)
 
     await fix(sourceClient)
@@ -309,7 +310,7 @@ describe('idle', () => {
       { timeout: 25_000, interval: 200 },
     )
     await vi.waitFor(async () => {
-      const position = await destinationClient.db('tandem_internal').collection('positions').findOne()
+      const position = await destinationClient.db(metadataDatabase).collection('positions').findOne()
       expect(position?.['time'].greaterThanOrEqual(noop['ts'])).toBe(true)
     }, patience)
     expect((await tandem.progress()).lagTimeSeconds).toBeLessThanOrEqual(15)

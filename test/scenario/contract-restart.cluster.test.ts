@@ -1,5 +1,6 @@
 import { type Document, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { accepted, commit } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
@@ -266,7 +267,7 @@ it('README: a restart refuses a foreign sync record on the source that describes
   const predecessor = await startedSync()
   await predecessor.stop()
   await things(pair.sourceClient).insertOne({ _id: 'away' })
-  const records = (client: MongoClient) => client.db('tandem_internal').collection<Row>('sync')
+  const records = (client: MongoClient) => client.db(metadataDatabase).collection<Row>('sync')
   const { configuration, sourceIdentity, destinationIdentity, ...rest } = (await records(
     pair.destinationClient,
   ).findOne()) as Row

@@ -1,5 +1,6 @@
 import type { Document, MongoClient } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { accepted, canCommit, commit } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
@@ -134,7 +135,7 @@ describe('a whole sync', () => {
     await held.reached()
     const pausing = tandem.post('pause')
     await vi.waitFor(async () => {
-      const found = await pair.destinationClient.db('tandem_internal').collection('instances').findOne()
+      const found = await pair.destinationClient.db(metadataDatabase).collection('instances').findOne()
       expect(found?.['snapshot']).toContain('"pauseRequested":true')
     }, patience)
     await held.release()
@@ -276,7 +277,7 @@ describe('commands and states', () => {
 
   /** The stored state from which a restart would continue, without positions. */
   async function stored(): Promise<Document[]> {
-    const internal = pair.destinationClient.db('tandem_internal')
+    const internal = pair.destinationClient.db(metadataDatabase)
     const [sync, instances] = await Promise.all([
       internal.collection('sync').find().toArray(),
       internal.collection('instances').find().toArray(),

@@ -1,4 +1,5 @@
 import { expect, test, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { expectAccepted, startInstances } from '../support/instances.ts'
 import { convergencesOf, loseHistory, smallOplog } from '../support/lost-history.ts'
@@ -110,7 +111,7 @@ test.each(['replanCollections', 'while it converges'] as const)(
         await until(() => !isRunning())
         instances.members.delete('a')
       } else {
-        const stages = pair.destinationClient.db('tandem_internal').collection('stages')
+        const stages = pair.destinationClient.db(metadataDatabase).collection('stages')
         await until(async () => (await stages.findOne())?.['context']?.startTime != null)
         await instances.kill9('a')
       }

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { type Any, changeEachKind, seedEachKind } from '../support/changes-of-each-kind.ts'
 import { commitEqual } from '../support/commit-equal.ts'
 import { compareBoth } from '../support/compare-both.ts'
@@ -83,7 +84,7 @@ test('README: of two instances that are resumed after the oplog was lost, one re
   // The other one is PAUSED meanwhile, and does not prevent it.
   expect(await first.post('resume')).toMatchObject({ status: 200 })
   await first.waitFor(({ info }) => info === 'collection copy', { timeoutSeconds: 30, what: 'converging' })
-  const stages = pair.destinationClient.db('tandem_internal').collection('stages')
+  const stages = pair.destinationClient.db(metadataDatabase).collection('stages')
   await expect.poll(async () => (await stages.findOne())?.['value'], { timeout: 30_000 }).toBe('replicating')
   expect(await second.post('resume')).toMatchObject({ status: 200 })
   await several.allReach(({ canCommit }) => canCommit, 'canCommit', 120)

@@ -1,5 +1,6 @@
 import type { Collection } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { instanceOfVersion4 } from '../older/version-4.ts'
 import { canCommit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
@@ -25,7 +26,7 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
 
 /** Rewrites the stored state to that of a release without a stored decision, which crashed right after the unblocking. */
 async function asEarlierRelease(): Promise<void> {
-  const stored = pair.destinationClient.db('tandem_internal')
+  const stored = pair.destinationClient.db(metadataDatabase)
   const stages = stored.collection<{ _id: string; context?: { commitTimestamp: string } }>('stages')
   const { commitTimestamp: commitPoint } = (await stages.findOne())?.context ?? {}
   const phase = { schemaVersion: 1, initialised: true, hashed: true }

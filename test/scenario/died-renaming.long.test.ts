@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { canCommit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -9,7 +10,7 @@ import { startSync } from '../support/tandem-process.ts'
 const pair = pairedSets()
 
 const storedNames = async (): Promise<string[]> => {
-  const stored = await pair.destinationClient.db('tandem_internal').collection('collections').find().toArray()
+  const stored = await pair.destinationClient.db(metadataDatabase).collection('collections').find().toArray()
   return stored.map(({ name }) => name as string).sort()
 }
 
@@ -33,7 +34,7 @@ test.each([
   await admin.command({ setUserWriteBlockMode: 1, global: false })
   await pair.destinationClient.db('app').collection('before').rename('after')
   // The verifier has not read the collection yet.
-  const internal = pair.destinationClient.db('tandem_internal')
+  const internal = pair.destinationClient.db(metadataDatabase)
   await internal.collection('verifiedRanges').deleteMany({})
   const [find, replacement] = ['"initiallyVerified":true', '"initiallyVerified":false']
   const snapshot = { $replaceOne: { input: '$snapshot', find, replacement } }

@@ -1,5 +1,6 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted, committed } from '../support/commits.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
@@ -14,7 +15,7 @@ const plain = { enableUserWriteBlocking: 'none', verification: { enabled: false 
 const things = (client: 'sourceClient' | 'destinationClient') =>
   pair[client].db('app').collection<{ _id: number | string; secret?: number }>('things')
 const stored = (name: string) =>
-  pair.destinationClient.db('tandem_internal').collection<{ _id: string } & Document>(name)
+  pair.destinationClient.db(metadataDatabase).collection<{ _id: string } & Document>(name)
 
 let instances: Instances | null = null
 beforeEach(async () => {
@@ -46,7 +47,7 @@ const isBack = (id: string, epoch: number) =>
 
 /** Makes each write of an instance's snapshot fail with a retryable error, except the first `skip` ones. */
 const holdSaves = (skip: number) => {
-  const data = { failCommands: ['update'], namespace: 'tandem_internal.instances', errorCode: 262 }
+  const data = { failCommands: ['update'], namespace: `${metadataDatabase}.instances`, errorCode: 262 }
   return failPoint(pair.destinationClient, 'failCommand', data, { skip })
 }
 const isSaving = (tandem: Tandem) =>

@@ -1,5 +1,6 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted } from '../support/commits.ts'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
@@ -15,7 +16,7 @@ const boundMS = 45_000
 const bytesPerSecond = 2 * 1024 * 1024
 const plain = { enableUserWriteBlocking: 'none', verification: { enabled: false } }
 const stored = (name: string) =>
-  pair.destinationClient.db('tandem_internal').collection<{ _id: string } & Document>(name)
+  pair.destinationClient.db(metadataDatabase).collection<{ _id: string } & Document>(name)
 const leaseOf = (id: string) => stored('leases').findOne({ _id: `instance:${id}` })
 const snapshotOf = async (id: string) => JSON.parse((await stored('instances').findOne({ _id: id }))?.['snapshot'])
 
@@ -58,7 +59,7 @@ const takeLease = () =>
   stored('leases').updateOne({ _id: 'instance:a' }, { $inc: { epoch: 1 }, $set: { incarnation: 'another' } })
 
 /** Until this is released, the instance can neither renew its lease nor acquire one. */
-const holdLeases = () => holdTandem(pair.destinationClient, 'update', 'tandem_internal.leases')
+const holdLeases = () => holdTandem(pair.destinationClient, 'update', `${metadataDatabase}.leases`)
 
 /** Waits until the lease has not been renewed for so long that its owner no longer writes under it. */
 const isLapsed = async (tandem: Tandem) => {
@@ -181,7 +182,7 @@ describe('an instance that other instances evict', () => {
     await things('sourceClient').createIndex({ secret: 1 }, { unique: true, sparse: true })
     await using tandem = await ready()
     await things('destinationClient').insertMany([{ secret: 1 }, { secret: 1 }])
-    const data = { failCommands: ['update'], namespace: 'tandem_internal.instances', errorCode: 262 }
+    const data = { failCommands: ['update'], namespace: `${metadataDatabase}.instances`, errorCode: 262 }
     expect(await tandem.post('commit')).toEqual(accepted)
     await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 30, what: 'failed' })
     await vi.waitFor(async () => expect((await snapshotOf('a')).failure).not.toBeNull(), patience)

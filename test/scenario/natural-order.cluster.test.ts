@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Document } from 'mongodb'
 import { expect, test } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { commitEqual } from '../support/commit-equal.ts'
 import { canCommit } from '../support/commits.ts'
 import { expectAccepted } from '../support/instances.ts'
@@ -66,7 +67,7 @@ async function limit(
 
 /** The instances that are copying a segment and have stored a position in it. */
 async function ownersWithTokens(): Promise<string[]> {
-  const segments = pair.destinationClient.db('tandem_internal').collection('segments')
+  const segments = pair.destinationClient.db(metadataDatabase).collection('segments')
   const owners = await segments.distinct('ownerID', { done: false, 'tokens.0': { $exists: true } })
   return owners.sort()
 }

@@ -1,5 +1,6 @@
 import { Binary, BSON, type CollectionInfo } from 'mongodb'
 import { expect, test } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { commitEqual } from '../support/commit-equal.ts'
 import { accepted, canCommit, failed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
@@ -24,7 +25,7 @@ async function leaveRecheck(name: string): Promise<void> {
   const [listed] = await pair.sourceClient.db('app').listCollections<CollectionInfo>({ name }).toArray()
   const uuid = listed?.info?.uuid as Binary
   const idElement = BSON.serialize({ _id: 1 }).subarray(4, -1)
-  const stored = pair.destinationClient.db('tandem_internal')
+  const stored = pair.destinationClient.db(metadataDatabase)
   const recheck = {
     ...(await stored.collection('rechecks').findOne()),
     _id: new Binary(Buffer.concat([uuid.buffer, idElement])),

@@ -1,4 +1,5 @@
 import { expect, test, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { canCommit, commit, committed } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { expectAccepted, startInstances } from '../support/instances.ts'
@@ -44,7 +45,7 @@ async function commitUnder(workload: Workload, tandem: Tandem): Promise<void> {
 }
 
 const isPlanned = async () => {
-  const stored = await pair.leftClient.db('tandem_internal').collection('stages').findOne()
+  const stored = await pair.leftClient.db(metadataDatabase).collection('stages').findOne()
   return stored?.['context']?.startTime != null
 }
 

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { type Any, changeEachKind, seedEachKind } from '../support/changes-of-each-kind.ts'
 import { canCommit, commit } from '../support/commits.ts'
 import { expectAccepted, startInstances } from '../support/instances.ts'
@@ -50,7 +51,7 @@ test('a reversal of a sync whose commit stored no position for it converges all 
   await seedEachKind(pair.leftClient)
   await using tandem = await pair.commitSync()
   await changeEachKind(pair.rightClient)
-  await pair.rightClient.db('tandem_internal').collection<Any>('positions').deleteOne({ _id: 'reverse' })
+  await pair.rightClient.db(metadataDatabase).collection<Any>('positions').deleteOne({ _id: 'reverse' })
   await reverse(tandem)
   expect(await convergencesOf(pair.leftClient)).toBe(1)
   await things(pair.rightClient).insertOne({ _id: 'later' })

@@ -1,5 +1,6 @@
 import type { Document, MongoClient } from 'mongodb'
 import { describe, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { VerificationSide } from '../../src/domain/progress.ts'
 import { accepted, canCommit, commit } from '../support/commits.ts'
 import {
@@ -48,7 +49,7 @@ describe('reverse is refused', () => {
     const found: Document[] = []
     for (const client of [pair.leftClient, pair.rightClient]) {
       for (const name of ['sync', 'instances', 'positions', 'collections']) {
-        found.push(...(await client.db('tandem_internal').collection(name).find().toArray()))
+        found.push(...(await client.db(metadataDatabase).collection(name).find().toArray()))
       }
     }
     return found
@@ -101,7 +102,7 @@ describe('reverse is refused', () => {
     await expectRefused(tandem, 409, 'FormerSourceChanged', /app\.things on cluster0.*"existingData": "converge"/)
     await tandem.stop()
     await things(pair.rightClient).insertOne({ _id: 'written after' })
-    await pair.rightClient.db('tandem_internal').dropDatabase()
+    await pair.rightClient.db(metadataDatabase).dropDatabase()
 
     await using successor = await pair.startTandem()
     await startSync(successor, { source: 'cluster1', destination: 'cluster0', existingData: 'converge' })

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted, canCommit, commit, committed } from '../support/commits.ts'
 import { Random } from '../support/random.ts'
 import { connected, patience, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
@@ -167,7 +168,7 @@ describe('a reversal', () => {
         // Progress shows the failure a moment before it is stored.
         await vi.waitFor(async () => {
           const stored = [pair.leftClient, pair.rightClient].map((client) =>
-            client.db('tandem_internal').collection('instances').find().toArray(),
+            client.db(metadataDatabase).collection('instances').find().toArray(),
           )
           expect(JSON.stringify((await Promise.all(stored)).flat())).toContain('InternalError')
         }, patience)

@@ -1,5 +1,6 @@
 import type { Document, IndexDescriptionInfo, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted, canCommit, commit } from '../support/commits.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { patience, ReversiblePair, reverse, reversible, setBlocking, things } from '../support/reversible-pair.ts'
@@ -48,7 +49,7 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
   expect(estimatedTotalBytes).toBe(before.collectionCopy?.estimatedTotalBytes)
   expect(await pair.generations()).toEqual([1, null])
   // The verifier does not read again what the verdict covers: no verified range has documents.
-  const verified = await pair.leftClient.db('tandem_internal').collection('verifiedRanges').find().toArray()
+  const verified = await pair.leftClient.db(metadataDatabase).collection('verifiedRanges').find().toArray()
   expect(verified.map(({ source, destination }) => [source, destination])).toEqual([[0, 0]])
   // The new source accepts writes; the new destination stays blocked.
   expect([await blocked(pair.leftClient), await blocked(pair.rightClient)]).toEqual([true, false])
@@ -245,7 +246,7 @@ it('a change of limits while the instance releases the lease of the former direc
   await vi.waitFor(() => expect(releases()).toBe(1), patience)
   const data = {
     failCommands: ['update'],
-    namespace: 'tandem_internal.leases',
+    namespace: `${metadataDatabase}.leases`,
     blockConnection: true,
     blockTimeMS: 1_000,
   }

@@ -1,5 +1,6 @@
 import { type Document, Long, type Timestamp } from 'mongodb'
 import { expect, test } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { Selects } from '../support/compare.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { failPoint } from '../support/fail-point.ts'
@@ -88,7 +89,7 @@ const arrived = async (_id: number): Promise<boolean> => {
 const longOf = (time: Timestamp): Long => new Long(time.low, time.high, true)
 
 async function startTime(): Promise<Long> {
-  const sync = await pair.destinationClient.db('tandem_internal').collection('sync').findOne()
+  const sync = await pair.destinationClient.db(metadataDatabase).collection('sync').findOne()
   return longOf(sync?.['startTime'])
 }
 
@@ -102,7 +103,7 @@ const newestOplogTime = () => edgeOfOplog(-1)
 
 /** Waits until the stored positions show that all changes up to this time are applied. */
 async function positionReaches(time: Long): Promise<void> {
-  const positions = pair.destinationClient.db('tandem_internal').collection<Document>('positions')
+  const positions = pair.destinationClient.db(metadataDatabase).collection<Document>('positions')
   const behind = async () => {
     const times = (await positions.find().toArray()).map((one) => longOf(one['time']))
     return times.length === 0 || times.some((one) => one.lt(time))

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted } from '../support/commits.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { loadBulk } from '../support/load-bulk.ts'
@@ -57,7 +58,7 @@ const insert = (from: number, count: number) =>
   things().insertMany(Array.from({ length: count }, (_, index) => ({ _id: from + index })))
 const owners = async () => {
   const claims = await pair.destinationClient
-    .db('tandem_internal')
+    .db(metadataDatabase)
     .collection<{ _id: number | string; owner: string | null }>('ownership')
     .find({ _id: { $gte: 0 } })
     .toArray()

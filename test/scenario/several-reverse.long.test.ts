@@ -1,4 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { givenUp } from '../../src/mongo/lease-watch.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
@@ -103,14 +104,19 @@ it('README: an instance that was down while the others reversed joins the revers
  * drained, so no other instance waits for them. `requested` resolves when a process has tried to take the lease.
  */
 async function holdLease(id: string): Promise<{ requested: () => Promise<unknown>; release: () => Promise<unknown> }> {
-  const leases = pair.rightClient.db('tandem_internal').collection<Row>('leases')
+  const leases = pair.rightClient.db(metadataDatabase).collection<Row>('leases')
   const _id = `instance:${id}`
   const held = { owner: id, incarnation: 'x', epoch: 100, settled: 101, takesWork: false }
   const renew = (fields: object) =>
     leases.updateOne({ _id }, { $set: { ...fields, expiresAt: new Date(Date.now() + 10_000) } }, { upsert: true })
   await renew({ ...held, process: null })
   const renewing = setInterval(() => void renew({}), 1_000)
-  const data = { failCommands: ['find'], namespace: 'tandem_internal.leases', blockConnection: true, blockTimeMS: 1 }
+  const data = {
+    failCommands: ['find'],
+    namespace: `${metadataDatabase}.leases`,
+    blockConnection: true,
+    blockTimeMS: 1,
+  }
   const point = await failPoint(pair.rightClient, 'failCommand', data)
   return {
     requested: async () => {
@@ -167,7 +173,7 @@ it('a restarted instance that waits for its lease while the others reverse joins
   const all = await committed()
   await all.kill9('b')
   // The instance looks as if it had been killed just before it learned that the sync is committed.
-  const instances = pair.rightClient.db('tandem_internal').collection<Row>('instances')
+  const instances = pair.rightClient.db(metadataDatabase).collection<Row>('instances')
   const snapshot = JSON.parse((await instances.findOne({ _id: 'b' }))?.['snapshot'] as string)
   await instances.updateOne(
     { _id: 'b' },

@@ -1,4 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted } from '../support/commits.ts'
 import { holdCopy } from '../support/fail-point.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
@@ -32,7 +33,7 @@ function member(id: string): Tandem {
 
 const things = () => pair.sourceClient.db('app').collection<{ _id: number }>('things')
 const copyOfThings = () => pair.destinationClient.db('app').collection('things')
-const stored = () => pair.destinationClient.db('tandem_internal').collection('sync').find().toArray()
+const stored = () => pair.destinationClient.db(metadataDatabase).collection('sync').find().toArray()
 const insert = (from: number, count: number) =>
   things().insertMany(Array.from({ length: count }, (_, index) => ({ _id: from + index })))
 
@@ -73,7 +74,7 @@ it('1: the same start sent to each instance is accepted; another body is refused
 it('1: start is refused with MetadataVersion when another version of tandem has begun a sync, which stays unchanged', async () => {
   await insert(0, 10)
   await begin('a')
-  const sync = pair.destinationClient.db('tandem_internal').collection<{ _id: string; schemaVersion: number }>('sync')
+  const sync = pair.destinationClient.db(metadataDatabase).collection<{ _id: string; schemaVersion: number }>('sync')
   await sync.insertOne({ _id: 'sync', schemaVersion: 99 })
   const record = await stored()
   const answer = await member('a').post('start', body)

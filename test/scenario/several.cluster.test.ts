@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { loadBulk } from '../support/load-bulk.ts'
@@ -107,6 +108,6 @@ const changes = 60
 
 /** The number of barriers that instances have reached, according to the oplog of the destination. */
 async function barriersSoFar(): Promise<number> {
-  const made = { op: 'i', ns: 'tandem_internal.barriers' }
+  const made = { op: 'i', ns: `${metadataDatabase}.barriers` }
   return await pair.destinationClient.db('local').collection('oplog.rs').countDocuments(made)
 }

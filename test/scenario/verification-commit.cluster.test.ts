@@ -1,5 +1,6 @@
 import type { Document, MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { corrupted, seedForCorruptions } from '../faults/corruptions.ts'
 import { accepted, canCommit, committed, failed } from '../support/commits.ts'
 import { compareClusters } from '../support/compare.ts'
@@ -38,7 +39,7 @@ async function whileCommitting(tandem: Tandem, collection: string, action: () =>
 }
 
 async function rangeReads(): Promise<number[]> {
-  const ranges = await pair.destinationClient.db('tandem_internal').collection('verifiedRanges').find().toArray()
+  const ranges = await pair.destinationClient.db(metadataDatabase).collection('verifiedRanges').find().toArray()
   return ranges.map(({ reads }) => reads as number)
 }
 

@@ -1,4 +1,5 @@
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted, commit } from '../support/commits.ts'
 import { patience, ReversiblePair, reverse, reversible } from '../support/reversible-pair.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
@@ -14,7 +15,7 @@ async function trailOf(tandem: Tandem): Promise<string[]> {
 }
 
 const storedOn = (client: typeof pair.leftClient): Promise<number> =>
-  client.db('tandem_internal').collection('audit').countDocuments()
+  client.db(metadataDatabase).collection('audit').countDocuments()
 
 it('README: the audit trail outlives the process, moves with a reversal, and is in the log', async () => {
   const before = ['start InvalidRequest', 'start', 'reverse WrongState', 'commit']

@@ -3,6 +3,7 @@ import path from 'node:path'
 import fc from 'fast-check'
 import type { MongoClient } from 'mongodb'
 import { expect, it, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { checkUri } from '../../src/domain/uri-rules.ts'
 import { accepted, canCommit, committed, failed } from '../support/commits.ts'
 import { pairedSets } from '../support/paired-sets.ts'
@@ -108,7 +109,7 @@ it('README: neither credentials nor values are shown by a sync that fails its ve
     await expectDiscreet()
     await Promise.all([pair.sourceClient, pair.destinationClient].map((client) => client.db('app').dropDatabase()))
     await Promise.all(
-      [pair.sourceClient, pair.destinationClient].map((client) => client.db('tandem_internal').dropDatabase()),
+      [pair.sourceClient, pair.destinationClient].map((client) => client.db(metadataDatabase).dropDatabase()),
     )
   })
   await fc.assert(property, { numRuns: 2, endOnFailure: true })
@@ -134,7 +135,7 @@ it('README: neither credentials nor values are shown by a sync whose user loses 
   await things(pair.sourceClient).insertMany(documents(all))
   await startSync(tandem, { enableUserWriteBlocking: 'none' })
   await canCommit(tandem)
-  const roles = ['readAnyDatabase', 'clusterMonitor', { role: 'readWrite', db: 'tandem_internal' }]
+  const roles = ['readAnyDatabase', 'clusterMonitor', { role: 'readWrite', db: metadataDatabase }]
   await pair.destinationClient.db('admin').command({ updateUser: all.user.text, roles })
   await things(pair.sourceClient).updateMany({}, { $set: { later: all.value.text } })
   expect((await failed(tandem)).failure?.error).toBe('MissingPrivileges')

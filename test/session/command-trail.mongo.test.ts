@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { AuditEntry } from '../../src/domain/audit-entry.ts'
 import { deferred } from '../../src/domain/deferred.ts'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { AuditStore } from '../../src/mongo/audit-store.ts'
 import { CommandTrail } from '../../src/session/command-trail.ts'
 import { type Connection, InstanceCommands } from '../../src/session/instance-commands.ts'
@@ -11,7 +12,7 @@ import { failPoint } from '../support/fail-point.ts'
 const one = oneSet()
 let store: AuditStore
 beforeEach(async () => {
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
   store = new AuditStore(one.cluster)
 })
 
@@ -53,7 +54,7 @@ it('entries from before the sync exists are stored with it, and move with it to 
   void trail.add(entry(2))
   await vi.waitFor(async () => expect(await store.read()).toMatchObject([entry(2), entry(1)]), { timeout: 10_000 })
   // A reversal changes the destination.
-  await one.client.db('tandem_internal').dropDatabase()
+  await one.client.db(metadataDatabase).dropDatabase()
   place.audit = new AuditStore(one.cluster)
   void trail.add(entry(3))
   await vi.waitFor(async () => expect(await store.read()).toMatchObject([entry(3), entry(2), entry(1)]), {
@@ -164,7 +165,7 @@ it('a command of the store that gets no answer does not hold up the entries', as
   const blockTimeMS = 15_000
   const unanswered = {
     failCommands: ['insert'],
-    namespace: 'tandem_internal.audit',
+    namespace: `${metadataDatabase}.audit`,
     blockConnection: true,
     blockTimeMS,
   }
@@ -184,7 +185,7 @@ it('a command of the store that gets no answer does not hold up the entries', as
 it('an entry that could not be stored is sent again at once', async () => {
   const trail = new CommandTrail({ audit: store }, () => {}, 3_600_000)
   onTestFinished(() => trail.close())
-  const failing = { failCommands: ['update'], namespace: 'tandem_internal.audit', errorCode: 91 }
+  const failing = { failCommands: ['update'], namespace: `${metadataDatabase}.audit`, errorCode: 91 }
   await using point = await failPoint(one.client, 'failCommand', failing, { times: 1 })
   void trail.add(entry(1))
   await point.reached()
@@ -193,7 +194,7 @@ it('an entry that could not be stored is sent again at once', async () => {
 
 it('an entry that could not be stored is sent again when the process ends', async () => {
   const trail = new CommandTrail({ audit: store }, () => {}, 3_600_000)
-  const failing = { failCommands: ['update'], namespace: 'tandem_internal.audit', errorCode: 91 }
+  const failing = { failCommands: ['update'], namespace: `${metadataDatabase}.audit`, errorCode: 91 }
   await using _ = await failPoint(one.client, 'failCommand', failing, { times: 1 })
   await trail.add(entry(1))
   await trail.close()
@@ -236,7 +237,7 @@ it('a command does not wait for a destination that does not answer', async () =>
 
 it('entries of the previous release are shown with those of this release, without a token', async () => {
   const { id, token: _, ...former } = entry(1)
-  const trail = one.client.db('tandem_internal').collection<{ _id: string; schemaVersion: number }>('audit')
+  const trail = one.client.db(metadataDatabase).collection<{ _id: string; schemaVersion: number }>('audit')
   await trail.insertOne({ _id: id, ...former, schemaVersion: 1 })
   await trail.insertOne({ _id: 'later', ...former, schemaVersion: 3 })
   await store.add([entry(2)])

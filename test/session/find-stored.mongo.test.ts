@@ -1,9 +1,11 @@
 import { Timestamp } from 'mongodb'
-import { describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { SyncStore } from '../../src/coordination/sync-store.ts'
+import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import type { ClusterName } from '../../src/mongo/cluster.ts'
 import type { ClusterFacts } from '../../src/mongo/identity.ts'
 import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
+import { OlderMetadata } from '../../src/mongo/older-metadata.ts'
 import { swappedRecord } from '../../src/reverse/move-metadata.ts'
 import { findStoredSync } from '../../src/session/find-stored.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
@@ -18,10 +20,13 @@ let two: TwoClusters
 emptiedClusters((started) => {
   two = started
 })
+beforeEach(() => {
+  for (const cluster of [two.source, two.destination]) cluster.metadataDatabase = metadataDatabase
+})
 const clusters = () => ({ cluster0: two.source, cluster1: two.destination })
 const clients = () => ({ cluster0: two.sourceClient, cluster1: two.destinationClient })
 const on = (name: ClusterName) => new Metadata(clusters()[name], two.context)
-const stored = (name: ClusterName) => clients()[name].db('tandem_internal')
+const stored = (name: ClusterName) => clients()[name].db(metadataDatabase)
 
 const facts = (identity: string) => ({ identity }) as ClusterFacts
 const find = () => findStoredSync(clusters(), { cluster0: facts('zero'), cluster1: facts('one') }, two.context)
@@ -137,6 +142,59 @@ it('the record of a sync that was never reversed is trusted when it is the only 
   expect(await find()).toBeNull()
   await on('cluster1').saveSync(begun)
   expect(await find()).toEqual(begun)
+})
+
+describe('the metadata database', () => {
+  const older = (name: ClusterName) => new Metadata(clusters()[name], two.context, undefined, olderMetadataDatabase)
+  const databases = () => [two.source, two.destination].map((cluster) => cluster.metadataDatabase)
+  const both = (name: string) => [name, name]
+
+  it('of a sync of an earlier release is the older one, on both clusters, also after a reversal', async () => {
+    await older('cluster1').saveSync(begun)
+    expect(await find()).toEqual(begun)
+    expect(databases()).toEqual(both(olderMetadataDatabase))
+    await on('cluster1').announceMove(reversed)
+    await on('cluster0').saveSync(reversed)
+    expect(await find()).toEqual(reversed)
+    expect(await two.sourceClient.db(metadataDatabase).listCollections().toArray()).toEqual([])
+    expect(databases()).toEqual(both(olderMetadataDatabase))
+  })
+
+  it('of a new sync is the new one, also when leases of an earlier sync are left in the older one', async () => {
+    await two.destinationClient.db(olderMetadataDatabase).collection('leases').insertOne({ owner: 'tandem' })
+    for (const cluster of [two.source, two.destination]) cluster.metadataDatabase = olderMetadataDatabase
+    expect(await find()).toBeNull()
+    expect(databases()).toEqual(both(metadataDatabase))
+    await on('cluster1').saveSync(begun)
+    expect(await find()).toEqual(begun)
+    expect(databases()).toEqual(both(metadataDatabase))
+  })
+
+  it.each([
+    ['cluster1', 'cluster1'],
+    ['cluster0', 'cluster1'],
+    ['cluster1', 'cluster0'],
+  ] as const)(
+    'is refused with StoredStateConflict when the new one holds a sync on %s and the older one on %s',
+    async (ours, theirs) => {
+      const of = { cluster1: begun, cluster0: reversed }
+      await on(ours).saveSync(of[ours])
+      await older(theirs).saveSync(of[theirs])
+      const text = new RegExp(
+        `in the database ${metadataDatabase} on ${ours}, .* in ${olderMetadataDatabase} on ${theirs}`,
+      )
+      await expect(find()).rejects.toThrow(conflict)
+      await expect(find()).rejects.toThrow(text)
+    },
+  )
+
+  it('is the new one although the older name is reserved', async () => {
+    expect(await new OlderMetadata(two.destination, two.context).reserve()).toBe(true)
+    expect(await find()).toBeNull()
+    await on('cluster1').saveSync(begun)
+    expect(await find()).toEqual(begun)
+    expect(databases()).toEqual(both(metadataDatabase))
+  })
 })
 
 it('a sync that begins removes the announcement of an earlier sync on its destination', async () => {

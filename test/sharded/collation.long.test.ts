@@ -1,5 +1,6 @@
 import { MinKey } from 'mongodb'
 import { expect, test } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { canCommit, commit } from '../support/commits.ts'
 import { rowsOf } from '../support/rows.ts'
 import { failure, ShardedPair, start } from '../support/sharded-pair.ts'
@@ -95,7 +96,7 @@ test('_ids on two shards that are equal under the collation fail the sync, wheth
 
   await pair.destinationClient.db('admin').command({ setUserWriteBlockMode: 1, global: false })
   await pair.destinationClient.db('app').dropDatabase()
-  await pair.destinationClient.db('tandem_internal').dropDatabase()
+  await pair.destinationClient.db(metadataDatabase).dropDatabase()
   const again = await pair.startTandem()
   expect(await start(again, { enableUserWriteBlocking: 'none' })).toMatchObject({ status: 200 })
   expect(await failure(again)).toMatchObject(named)

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { MongoClient } from 'mongodb'
 import { describe, expect, test } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { canCommit, commit } from '../support/commits.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { expectAccepted, startInstances } from '../support/instances.ts'
@@ -194,7 +195,7 @@ describe('changes on a sharded source during a sync', () => {
 
     await pair.destinationClient.db('admin').command({ setUserWriteBlockMode: 1, global: false })
     await pair.destinationClient.db('app').dropDatabase()
-    await pair.destinationClient.db('tandem_internal').dropDatabase()
+    await pair.destinationClient.db(metadataDatabase).dropDatabase()
     expect(await failure(await pair.startSync())).toMatchObject(named)
   })
 
@@ -215,7 +216,7 @@ describe('changes on a sharded source during a sync', () => {
   /** The stored placement of the database on the source, as of tandem's last read. */
   function placement(): Promise<{ version: string } | null> {
     const placements = pair.destinationClient
-      .db('tandem_internal')
+      .db(metadataDatabase)
       .collection<{ _id: string; version: string }>('placements')
     return placements.findOne({ _id: 'app' })
   }

@@ -1,5 +1,6 @@
 import { MongoClient, type Timestamp } from 'mongodb'
 import { expect, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { ReplicaSetOptions } from './replica-set.ts'
 import type { ShardedCluster } from './sharded-cluster.ts'
 import type { Tandem } from './tandem-process.ts'
@@ -57,7 +58,7 @@ async function edgeOfOplog(source: MongoClient, order: 1 | -1): Promise<Timestam
 
 /** How many convergences were requested for the stored sync. */
 export async function convergencesOf(destination: MongoClient): Promise<number> {
-  const stored = await destination.db('tandem_internal').collection('stages').findOne()
+  const stored = await destination.db(metadataDatabase).collection('stages').findOne()
   return stored?.['context']?.convergences as number
 }
 

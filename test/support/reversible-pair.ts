@@ -1,5 +1,6 @@
 import type { MongoClient } from 'mongodb'
 import { expect, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { accepted, canCommit, commit } from './commits.ts'
 import { compareClusters } from './compare.ts'
@@ -56,7 +57,7 @@ export class ReversiblePair {
   async generations(): Promise<(number | null)[]> {
     return await Promise.all(
       [this.leftClient, this.rightClient].map(async (client) => {
-        const record = await client.db('tandem_internal').collection<Row>('sync').findOne({ _id: 'sync' })
+        const record = await client.db(metadataDatabase).collection<Row>('sync').findOne({ _id: 'sync' })
         return (record?.['generation'] as number | undefined) ?? null
       }),
     )

@@ -1,0 +1,86 @@
+import type { Document } from 'mongodb'
+import { metadataDatabase, olderMetadataDatabase } from '../domain/namespace.ts'
+import type { Cluster } from './cluster.ts'
+import { code, codeOf } from './errors.ts'
+import type { RetryContext } from './retry.ts'
+import { StoredDocuments } from './stored-documents.ts'
+
+/**
+ * The version of a reservation. Releases before 0.2 read records of the versions from 1 to 3, and refuse any other
+ * one (MetadataVersion). This release tells reservations from records by the field `supersededBy`.
+ */
+const reservationVersion = 4
+const collection = 'sync'
+const supersededBy = 'supersededBy'
+/** Matches a reservation, and no record of a sync. */
+const isReservation = { [supersededBy]: { $exists: true } }
+/** Matches the record of a sync, and no reservation. */
+export const isRecord = { [supersededBy]: { $exists: false } }
+/**
+ * How long a reservation stays, ms. An instance of an earlier release that has found no sync stores its own record when
+ * its checks have passed. That takes seconds, or minutes with a large catalog.
+ */
+export const reservationMS = 10 * 60_000
+
+/**
+ * The database of earlier releases on one cluster, and how an instance of this release agrees with theirs on the name of
+ * a sync's metadata database. During a rolling upgrade, instances of both releases may be started at the same time.
+ *
+ * Before a sync exists, an instance of any release only reads: leases, heartbeats and commands belong to a sync, so its
+ * record is the first document of it. All instances agree on one sync because they store that record by one conditional
+ * write, on `_id: 'sync'` of the collection `sync`. Two databases have two such documents, and would be two syncs into one
+ * destination. An earlier release knows one of them. Therefore
+ *
+ * 1. an instance looks for a sync in both databases (`findStoredSync`), and takes part in one that it finds, in the
+ *    database that holds it;
+ * 2. if it finds none, it reserves the older name before it stores the record under the new one. The reservation is a
+ *    document in the place of the older record. One conditional write creates it only where no record exists. An
+ *    instance of an earlier release creates its record in the same way, so one of them is first: if the reservation is,
+ *    the other instance gets a duplicate key, reads the reservation, and refuses its start because of the version. If the
+ *    record is, the reservation fails, and this instance joins that sync;
+ * 3. it reserves the name again after it has stored the record. If somebody has removed the reservation in between
+ *    (`tandem clean`) and an instance of an earlier release has begun a sync, the reservation fails, and the start is refused;
+ * 4. the reservation is removed when it is older than `reservationMS`, because MongoDB's migration-verifier compares the
+ *    database that contains it. An instance of an earlier release which has found no sync before the reservation was
+ *    written has failed by then. One that is started later finds the collections of the sync, and refuses its start (`DestinationNotEmpty`),
+ *    unless it accepts existing data. Instances of this release read the older database again while
+ *    they take part in a sync, and before a commit is decided (`OtherSyncs`). They fail if it holds a sync.
+ */
+export class OlderMetadata {
+  readonly #cluster: Cluster
+  readonly #stored: StoredDocuments
+
+  constructor(cluster: Cluster, context: RetryContext) {
+    this.#cluster = cluster
+    const version = { writes: reservationVersion, reads: [reservationVersion] }
+    this.#stored = new StoredDocuments(cluster, context, version, olderMetadataDatabase)
+  }
+
+  /** Returns false if a sync of an earlier release is stored here. Renews an existing reservation. */
+  async reserve(): Promise<boolean> {
+    const change = { $set: { [supersededBy]: metadataDatabase }, $currentDate: { reservedAt: true } }
+    // A record does not match, so the upsert collides with its _id, and the result is null.
+    return (await this.#stored.findAndUpdate(collection, { _id: 'sync', ...isReservation }, change, true)) !== null
+  }
+
+  /**
+   * Removes an expired reservation together with its collection, because migration-verifier compares empty collections
+   * too. Does nothing if there is none. The UUID protects a record that an instance of an earlier release creates in the
+   * meantime: it can create one only in a new collection, after another instance has dropped this one.
+   * @param afterMS age from which a reservation is removed, by the server's clock
+   */
+  async removeExpired(afterMS = reservationMS): Promise<void> {
+    const command = { listCollections: 1, filter: { name: collection, type: 'collection' } }
+    const [listed] = (await this.#cluster.read(olderMetadataDatabase, command))['cursor'].firstBatch as Document[]
+    if (!listed) return
+    const isExpired = { $expr: { $lte: ['$reservedAt', { $subtract: ['$$NOW', afterMS] }] } }
+    if (!(await this.#stored.findOne(collection, { _id: 'sync', ...isReservation, ...isExpired }))) return
+    const drop = { drop: collection, collectionUUID: listed['info'].uuid as unknown }
+    try {
+      await this.#cluster.write(olderMetadataDatabase, drop, { unfenced: true })
+    } catch (error) {
+      const isGone = codeOf(error) === code.namespaceNotFound || codeOf(error) === code.collectionUUIDMismatch
+      if (!isGone) throw error
+    }
+  }
+}
