@@ -6,7 +6,7 @@ import type { RetryContext } from './retry.ts'
 import { StoredDocuments } from './stored-documents.ts'
 
 /**
- * The version of a reservation. Releases before 0.2 read records of the versions from 1 to 3, and refuse any other
+ * The version of a reservation. Earlier releases read records of the versions from 1 to 3, and refuse any other
  * one (MetadataVersion). This release tells reservations from records by the field `supersededBy`.
  */
 const reservationVersion = 4
