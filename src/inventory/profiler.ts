@@ -28,7 +28,12 @@ async function readProfilers(cluster: InventoryCluster): Promise<Item[]> {
 }
 
 function commands({ how, ours, theirs }: Pair): Command[] {
-  if (how === 'extra') return [{ text: `${shellDatabase(theirs.value['database'])}.setProfilingLevel(0)` }]
+  if (how === 'extra') {
+    const { database, filter } = theirs.value
+    // Level 0 keeps the filter.
+    const options = filter === undefined ? '' : `, ${shellValue({ filter: 'unset' })}`
+    return [{ text: `${shellDatabase(database)}.setProfilingLevel(0${options})` }]
+  }
   if (ours.name === shared) {
     // -1 keeps the level.
     const { slowms, sampleRate } = ours.value

@@ -90,6 +90,8 @@ describe('a script', () => {
     await onFirst('app').command({ updateUser: 'ann "the" user', roles: ['read'], customData: {} })
     await onFirst('app').command({ updateRole: 'reads', privileges: [] })
     await onFirst('app').command({ profile: 0 })
+    // Level 0 keeps a filter, so only "unset" removes it.
+    await onSecond('app').command({ profile: 1, filter: { millis: { $gt: 5 } } })
     await onSecond('admin').command({ createUser: 'other', pwd: 'secret', roles: [] })
     await onSecond('admin').command({ createRole: 'another', privileges: [], roles: [] })
 
