@@ -28,8 +28,8 @@ type NewState = CatalogEntry['state'] | 'refused'
 /**
  * Reconciles definitions like documents: a DDL event says *which* database and collection changed. Their current
  * definitions are read from the source, and the destination is made equal. A replay is therefore harmless. Reading
- * ahead of the stream is harmless, too: collections are identified by UUID, a UUID is never reused, and later events
- * find that nothing is left to do.
+ * ahead of the stream is harmless, too: collections are identified by UUID, and later events find that nothing is left
+ * to do. A collection that was dropped and created again with its UUID is converged (`src/apply/created-again.ts`).
  *
  * Called behind a barrier (no document writes are in flight). Order: drops of collections, drops of views, renames
  * (swaps use a temporary name), creations, options and indexes, views.

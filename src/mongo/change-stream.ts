@@ -141,6 +141,7 @@ export function stagesAfterStream(
         ns: 1,
         to: 1,
         'operationDescription.reshardUUID': 1,
+        'operationDescription.dropTarget': 1,
         documentKey: 1,
         ...(identitiesOnly ? {} : { fullDocument: smallDocument }),
       },

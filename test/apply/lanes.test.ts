@@ -45,6 +45,7 @@ function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
     to: null,
     uuid: 'c',
     reshardedUuid: '',
+    replacedUuid: '',
     idElement: null,
     documentKey: null,
     idType: 0x10,
