@@ -49,6 +49,8 @@ export interface JournalFields {
   'filter changed': { dropExcluded: boolean }
   'namespace excluded': { namespace: string; dropped: boolean }
   'options not restored': { namespace: string; error: string }
+  /** `indexes`: the names of the source's indexes that an excluded collection does not have. */
+  'indexes not built': { namespace: string; indexes: string[] }
   'uneven distribution': { namespace: string; error: string }
   'zone not copied': { what: string; error: string }
   'balancing not copied': { namespace: string; error: string }
@@ -141,6 +143,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'filter changed': 'info',
   'namespace excluded': 'info',
   'options not restored': 'warn',
+  'indexes not built': 'warn',
   'uneven distribution': 'warn',
   'zone not copied': 'warn',
   'balancing not copied': 'warn',
