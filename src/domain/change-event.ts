@@ -25,6 +25,8 @@ export interface ChangeEvent {
   reshardedUuid: string
   /** The UUID of the collection that a rename has replaced, in the same form; empty for other events. */
   replacedUuid: string
+  /** True if the event reports that a capped collection was created. */
+  createsCapped: boolean
   /** The whole `_id` element of documentKey, as a slice of the event; null if the event concerns no document. */
   idElement: Buffer | null
   /**
@@ -116,6 +118,7 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     uuid: '',
     reshardedUuid: '',
     replacedUuid: '',
+    createsCapped: false,
     idElement: null,
     documentKey: null,
     idType: 0,
@@ -160,6 +163,8 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
         if (type === bsonType.document && bytes.latin1Slice(nameStart, nameEnd) === 'operationDescription') {
           event.reshardedUuid = uuidNamed('reshardUUID', bytes, valueStart)
           event.replacedUuid = uuidNamed('dropTarget', bytes, valueStart)
+          const capped = findSpan(bytes, 'capped', valueStart)
+          event.createsCapped = capped?.type === bsonType.boolean && bytes[capped.valueStart] === 1
         }
         break
       case 12: // fullDocument

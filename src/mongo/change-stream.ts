@@ -142,6 +142,7 @@ export function stagesAfterStream(
         to: 1,
         'operationDescription.reshardUUID': 1,
         'operationDescription.dropTarget': 1,
+        'operationDescription.capped': 1,
         documentKey: 1,
         ...(identitiesOnly ? {} : { fullDocument: smallDocument }),
       },

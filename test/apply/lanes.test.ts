@@ -46,6 +46,7 @@ function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
     uuid: 'c',
     reshardedUuid: '',
     replacedUuid: '',
+    createsCapped: false,
     idElement: null,
     documentKey: null,
     idType: 0x10,
