@@ -14,10 +14,11 @@ const id = { _id: 'sync' }
  * Version 3 added convergences. A snapshot of version 2 does not have them, and is read as a sync that had no
  * convergence. Version 4 added filters that replace those of the start. An earlier release would use the former
  * filters, so it must refuse version 4. Version 5 has other names for two states and two fields. An earlier
- * release does not know these states. Any event of this release stores version 5, the first of them when it has the
+ * release does not know these states. Version 6 stores whether the plan of new filters has begun (`FilterChange.begun`), which an
+ * earlier release does not report. Any event of this release stores version 6, the first of them when it has the
  * coordinator role, and the instances of an earlier release then refuse the sync.
  */
-const version = { writes: 5, reads: [1, 2, 3, 4, 5] }
+const version = { writes: 6, reads: [1, 2, 3, 4, 5, 6] }
 
 /**
  * The sync machine's snapshot, stored on the destination for all instances. Each event is one write, which takes effect
