@@ -117,6 +117,8 @@ export interface Worked {
 /** Reports of the coordinator about the work of its term, named in the past tense. */
 export type CoordinatorReport =
   | { type: 'initialised' }
+  /** The coordinator is about to change the catalog and the destination for new filters. */
+  | { type: 'convergence.planBegun' }
   /**
    * The collections of the convergence are stored as `copying`. Until the copy of a collection ends, its events are
    * applied as during the initial copy.

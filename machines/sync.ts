@@ -31,7 +31,7 @@ export type SyncStep =
  * replanning    Collections are to be converged again, or the filters were replaced. No instance copies, applies or
  *               verifies. The coordinator waits until all of them have stopped, and then resets what is stored about
  *               these collections. Filters may be replaced again here, because the coordinator may be unable to plan
- *               with them.
+ *               with them. Before it changes anything for new filters, it reports that (`convergence.planBegun`).
  * committing    A commit is under way that can still fail or be aborted.
  *   gathering     The coordinator waits until every instance has received the commit. Changes are applied.
  *   takingTimestamp
@@ -121,6 +121,10 @@ export const syncMachine = setup({
       event.type === 'convergence.planned' &&
       event.term === context.term &&
       event.convergences === context.convergences,
+    isPlanBegun: ({ context, event }) =>
+      event.type === 'convergence.planBegun' &&
+      event.term === context.term &&
+      event.convergences === context.convergences,
     /** An oplog no longer contains all changes since the commit. */
     isPreparedByConverging: ({ context, event }) =>
       event.type === 'reversal.prepared' && event.term === context.term && event.converges === true,
@@ -177,6 +181,9 @@ export const syncMachine = setup({
           }
         : {},
     ),
+    beginPlan: assign(({ context }) =>
+      context.filterChange ? { filterChange: { ...context.filterChange, begun: true } } : {},
+    ),
     takeStartTime: assign(({ event }) =>
       event.type === 'convergence.planned' ? { startTime: event.startTime, filterChange: null } : {},
     ),
@@ -210,6 +217,7 @@ export const syncMachine = setup({
     replanning: {
       meta: { step: 'replan' },
       on: {
+        'convergence.planBegun': { guard: 'isPlanBegun', actions: 'beginPlan' },
         'convergence.planned': { guard: 'isPlanned', target: 'replicating', actions: 'takeStartTime' },
         'convergence.requested': { guard: 'isNewFilter', actions: 'extendConvergence' },
         // Nothing is verified in this state.
@@ -353,7 +361,9 @@ function filtersOf(
 ): Pick<SyncContext, 'filters' | 'filterChange'> | Record<never, never> {
   if (!requested?.filter) return {}
   const { filters, before, dropExcluded } = requested.filter
-  return { filters, filterChange: { before: [...(pending?.before ?? []), before], dropExcluded } }
+  // Nothing was changed for filters whose plan has not begun, so they do not count as former filters.
+  const former = pending?.begun === false ? pending.before : [...(pending?.before ?? []), before]
+  return { filters, filterChange: { before: former, dropExcluded, begun: false } }
 }
 
 function bothScopes(one: ConvergenceScope, other: ConvergenceScope): ConvergenceScope {

@@ -29,6 +29,7 @@ import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { Publication, SharedStream } from '../mongo/shared-stream.ts'
 import { CopyEnds } from './copy-ends.ts'
+import { createdAgain, droppedBy } from './created-again.ts'
 import { Lanes } from './lanes.ts'
 import { unlessOlder } from './older-than-convergence.ts'
 import { sameMembers, wholeCollections } from './whole-collections.ts'
@@ -323,9 +324,14 @@ export class EventApplication {
       if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
     }
     if (incomplete.size > 0) await this.#parts.converge(incomplete, this.#stopped)
+    const { source, catalog, partitions } = this.#parts
     const all = events.map(({ time }) => time)
     const times = { first: all.reduce(earlierOf), last: all.reduce(laterOf) }
-    await this.#parts.follow(touched, times, [...this.#parts.partitions.keys()], this.#stopped)
+    // A router does not accept applyOps.
+    const dropped = source.sharded ? [] : droppedBy(events, catalog)
+    await this.#parts.follow(touched, times, [...partitions.keys()], this.#stopped)
+    const again = createdAgain(dropped, catalog)
+    if (again.size > 0) await this.#parts.converge(again, this.#stopped)
     this.#applied += events.length
     const { meter } = this.#parts.context
     if (meter) meter.definitionEvents += events.length

@@ -12,10 +12,11 @@ export interface StoredSync {
 }
 
 /**
- * Returns the snapshot of a stored document. The document has this release's form (schema version 5), that of an earlier
- * release with other names for some states and fields (2 to 4), or the flat fields of the first form (1). The form is
- * recognised by the fields and not by the schema version, because `SyncStore.catalogChanged` may store the current
- * version before an event replaces the snapshot. No document means that the sync has not begun.
+ * Returns the snapshot of a stored document. The document has this release's form (schema version 6), that of an earlier
+ * release without some fields (5) or with other names for some states and fields (2 to 4), or the flat fields of the
+ * first form (1). The form is recognised by the fields and not by the schema version, because
+ * `SyncStore.catalogChanged` may store the current version before an event replaces the snapshot. No document means that
+ * the sync has not begun.
  * @param generation how often the sync was reversed
  */
 export function syncFrom(

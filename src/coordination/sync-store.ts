@@ -15,10 +15,12 @@ const id = { _id: 'sync' }
  * Version 3 added convergences. A snapshot of version 2 does not have them, and is read as a sync that had no
  * convergence. Version 4 added filters that replace those of the start. An earlier release would use the former
  * filters, so it must refuse version 4. Version 5 has other names for two states and two fields. An earlier
- * release does not know these states. Every event that an instance of this release stores has version 5, and it stores
- * one at the latest when it becomes the coordinator. From then on, instances of an earlier release refuse the sync.
+ * release does not know these states. Version 6 stores whether the plan of new filters has begun
+ * (`FilterChange.begun`), which an earlier release does not report. Every event that an instance of this release stores
+ * has version 6, and it stores one at the latest when it becomes the coordinator. From then on, instances of an earlier
+ * release refuse the sync.
  */
-const version = { writes: 5, reads: [1, 2, 3, 4, 5] }
+const version = { writes: 6, reads: [1, 2, 3, 4, 5, 6] }
 
 /**
  * The sync machine's snapshot, stored on the destination for all instances. Each event is one write, which takes effect

@@ -1,6 +1,7 @@
 import { dropExcludedViews, type LeaveFilterParts, leaveFilter } from '../definitions/leave-filter.ts'
 import { listCollections, readCommitted } from '../definitions/listing.ts'
 import { moveToNames } from '../definitions/move-to-names.ts'
+import { awaitsShardKey } from '../definitions/sharding.ts'
 import { type TakeOverParts, takeOverExisting } from '../definitions/take-over-existing.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { errorText } from '../domain/error-text.ts'
@@ -116,8 +117,12 @@ async function followNames(
   names: ReadonlyMap<string, string>,
   excluded: ReadonlySet<CatalogEntry>,
 ): Promise<void> {
-  const { catalog, destinationDefinitions, metadata, context } = parts
-  const existing = (): CatalogEntry[] => catalog.inDatabase(database).filter(({ destinationUUID }) => destinationUUID)
+  const { source, destination, shardingEntries, catalog, destinationDefinitions, metadata, context } = parts
+  const keepsName = (entry: CatalogEntry): boolean =>
+    !excluded.has(entry) &&
+    awaitsShardKey(source, destination, shardingEntries, entry, names.get(entry.uuid) ?? entry.name)
+  const existing = (): CatalogEntry[] =>
+    catalog.inDatabase(database).filter((entry) => entry.destinationUUID && !keepsName(entry))
   const wanted = new Set(existing().flatMap(({ uuid }) => names.get(uuid) ?? []))
   // The source has dropped these collections and given their names to others.
   const replaced = existing().filter(({ uuid, name }) => !names.has(uuid) && wanted.has(name))

@@ -256,7 +256,8 @@ async function prepareDatabase(
       context.journal?.('existing namespace dropped', { namespace: name, fate })
       continue
     }
-    const found = onDestination.get(entry.destinationUUID ?? '')
+    // The listing also has views, whose UUID is empty.
+    const found = entry.destinationUUID ? onDestination.get(entry.destinationUUID) : undefined
     const distribution = destinationKeys.get(found?.uuid ?? '')
     throwIfResharding(distribution)
     // While a rename from another database is in progress, the collection has a temporary name, for which the start

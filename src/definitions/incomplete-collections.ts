@@ -3,9 +3,11 @@ import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isConversion, isRenamedAcrossDatabases, isTemporary } from '../domain/namespace-filter.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { TransientReplyError } from '../mongo/errors.ts'
+import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
+import { isFilledByClient } from '../mongo/first-insert.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
+import { toUuid } from '../mongo/uuid.ts'
 import { type ListedCollection, listCollections, readCommitted } from './listing.ts'
 import { isUnfinishedConversion } from './read-database.ts'
 import type { ShardingEntries } from './sharding.ts'
@@ -21,12 +23,13 @@ export interface IncompleteCollectionsParts {
 
 /**
  * Finds collections that have documents on the source for which the change stream delivered no events. They must be
- * converged. There are three causes:
+ * converged. There are four causes:
  *
  * - A rename gives a collection a selected name, and its former name was not selected. The stream did not deliver the
  *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename if the
  *   filter does not select their temporary names.
  * - A rename ends convertToCapped. The server writes the converted collection without change events.
+ * - cloneCollectionAsCapped has created a collection, which has an event, and has written its documents without events.
  * - reshardCollection has ended, or since 8.0 moveCollection or unshardCollection. The server writes the new
  *   collection, which has another UUID, without change events.
  *
@@ -62,6 +65,7 @@ export class IncompleteCollections {
    */
   async after(event: ChangeEvent): Promise<string[]> {
     if (event.reshardedUuid !== '') return await this.#afterResharding(event)
+    if (event.createsCapped) return await this.#afterCappedCreation(event)
     if (!event.to) return []
     const addsDocuments = await this.#addsDocuments(event)
     // An event of a source older than 6.0 has no UUID.
@@ -86,6 +90,20 @@ export class IncompleteCollections {
       // Releases later than 7.0 write the event before the shards switch to the new collection.
       if (uuids.has(uuid)) throw new TransientReplyError('the shards still have the former collection')
       return []
+    })
+  }
+
+  /**
+   * Until all documents are copied, cloneCollectionAsCapped holds an exclusive lock of the database (measured on 6.0.27),
+   * for which the listing waits. A capped collection that an application has created is not converged.
+   */
+  async #afterCappedCreation({ database, collection, uuid, time }: ChangeEvent): Promise<string[]> {
+    const { source, context } = this.#parts
+    if (isConversion(collection) || this.#isConvergedSince(uuid, time, collection)) return []
+    return await retry(`following definitions of ${database}`, context, async () => {
+      const found = (await this.#listSelected(database)).find((one) => one.uuid === uuid)
+      if (!found || !(await hasDocuments(source, database, found))) return []
+      return (await isFilledByClient(source, uuid, time)) ? [] : [uuid]
     })
   }
 
@@ -145,9 +163,22 @@ export class IncompleteCollections {
   }
 
   async #selected(database: string): Promise<ListedCollection[]> {
-    const { source, selection, context } = this.#parts
-    return await retry(`listing ${database}`, context, () =>
-      readCommitted(source, async () => selection.among(database, await listCollections(source, database))),
-    )
+    return await retry(`listing ${database}`, this.#parts.context, () => this.#listSelected(database))
+  }
+
+  async #listSelected(database: string): Promise<ListedCollection[]> {
+    const { source, selection } = this.#parts
+    return await readCommitted(source, async () => selection.among(database, await listCollections(source, database)))
+  }
+}
+
+/** Whether a collection has documents. Throws TransientReplyError if it was dropped or renamed after the listing. */
+async function hasDocuments(source: Cluster, database: string, { name, uuid }: ListedCollection): Promise<boolean> {
+  try {
+    const found = { find: name, collectionUUID: toUuid(uuid), limit: 1, singleBatch: true, projection: { _id: 1 } }
+    return ((await source.read(database, found))['cursor'].firstBatch as unknown[]).length > 0
+  } catch (error) {
+    if (codeOf(error) !== code.collectionUUIDMismatch) throw error
+    throw new TransientReplyError('a collection was dropped or renamed while it was read')
   }
 }

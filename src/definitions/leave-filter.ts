@@ -1,4 +1,5 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
+import { indexName } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
@@ -9,7 +10,7 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selects } from '../mongo/selection.ts'
 import type { DeferredOptions } from './deferred-options.ts'
 import type { DestinationDefinitions } from './destination-definitions.ts'
-import { listCollections, listDatabases } from './listing.ts'
+import { listCollections, listDatabases, listIndexes } from './listing.ts'
 
 export interface LeaveFilterParts {
   destination: Cluster
@@ -47,17 +48,23 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry
  * Restores the options as a commit does. The destination's documents may have been read at different times, so they may
  * have duplicates under a unique index that the source never had. That index then keeps `prepareUnique`. A step that
  * fails is logged and may skip other indexes; the next steps still run.
+ *
+ * Indexes that await the end of the copy are not built. All of them would be built here, which may take hours, and no
+ * instance applies changes meanwhile. The collection is incomplete anyway.
  */
 async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Promise<void> {
   const { deferredOptions, destinationDefinitions, context } = parts
   const name = namespace(entry.database, entry.name)
+  const build = async (which: 'unique' | 'all'): Promise<void> => {
+    if (!entry.awaitsIndexes) await destinationDefinitions.indexes.buildConflicting(entry, which)
+  }
   const steps = [
     () => deferredOptions.restoreCapped([entry]),
-    () => destinationDefinitions.indexes.buildConflicting(entry, 'unique'),
+    () => build('unique'),
     () => deferredOptions.prepareIndexes([entry]),
     () => deferredOptions.restoreExpiry([entry]),
     () => deferredOptions.finishIndexes([entry]),
-    () => destinationDefinitions.indexes.buildConflicting(entry, 'all'),
+    () => build('all'),
     // Restores the options of the index that was just built.
     () => deferredOptions.restoreExpiry([entry]),
     () => deferredOptions.finishIndexes([entry]),
@@ -70,6 +77,17 @@ async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Pro
       context.journal?.('options not restored', { namespace: name, error: error.failure })
     }
   }
+  if (entry.awaitsIndexes) await retry(`reading the indexes of ${name}`, context, () => logMissing(parts, entry))
+}
+
+/** Logs which indexes of the source the collection does not have. */
+async function logMissing(parts: LeaveFilterParts, entry: CatalogEntry): Promise<void> {
+  const { destination, destinationDefinitions, context } = parts
+  const existing = (await listIndexes(destination, entry.database, entry.destinationUUID ?? '')) ?? []
+  const missing = destinationDefinitions.indexes.missingIndexes(existing, entry.wanted.indexes)
+  if (missing.length === 0) return
+  const name = namespace(entry.database, entry.name)
+  context.journal?.('indexes not built', { namespace: name, indexes: missing.map(indexName) })
 }
 
 /** Drops the destination's views that the former filters include and the current one does not. Repeatable. */

@@ -4,7 +4,7 @@ import { type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
-import { isRenamedAcrossDatabases, isTemporary } from '../domain/namespace-filter.ts'
+import { isTemporary } from '../domain/namespace-filter.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 import type { RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
@@ -20,7 +20,14 @@ import { moveToNames } from './move-to-names.ts'
 import { type DatabaseSnapshot, readDatabase } from './read-database.ts'
 import { changedAfterCommitPoint, refuseExpiry, refuseUnsupported } from './refuse-definitions.ts'
 import { ReplacingCollections } from './replacing-collections.ts'
-import { type Placement, readDistributions, readPlacements, type ShardingEntries, wantedShardKey } from './sharding.ts'
+import {
+  awaitsShardKey,
+  type Placement,
+  readDistributions,
+  readPlacements,
+  type ShardingEntries,
+  wantedShardKey,
+} from './sharding.ts'
 import { findSilentChanges, type SilentChanges } from './silent-definitions.ts'
 
 type NewState = CatalogEntry['state'] | 'refused'
@@ -28,8 +35,8 @@ type NewState = CatalogEntry['state'] | 'refused'
 /**
  * Reconciles definitions like documents: a DDL event says *which* database and collection changed. Their current
  * definitions are read from the source, and the destination is made equal. A replay is therefore harmless. Reading
- * ahead of the stream is harmless, too: collections are identified by UUID, a UUID is never reused, and later events
- * find that nothing is left to do.
+ * ahead of the stream is harmless, too: collections are identified by UUID, and later events find that nothing is left
+ * to do. A collection that was dropped and created again with its UUID is converged (`src/apply/created-again.ts`).
  *
  * Called behind a barrier (no document writes are in flight). Order: drops of collections, drops of views, renames
  * (swaps use a temporary name), creations, options and indexes, views.
@@ -142,7 +149,8 @@ export class DefinitionReconciler {
       }
       const nameOf = (entry: CatalogEntry): string => {
         const { name } = byUuid.get(entry.uuid) as ListedCollection
-        if (!this.#awaitsKey(entry, name, snapshot)) return name
+        const destination = { sharded: this.#destination.sharding !== null }
+        if (!awaitsShardKey(this.#source, destination, this.#shardingEntries, entry, name)) return name
         if (newState === 'refused') throw changedAfterCommitPoint(database, name, 'renamed')
         return entry.name
       }
@@ -348,18 +356,6 @@ export class DefinitionReconciler {
     if (!this.#destination.sharding) return null
     if (!this.#source.sharded && entry.shardKey) return entry.shardKey
     return wantedShardKey(this.#source, distributions, this.#shardingEntries, entry)
-  }
-
-  /**
-   * True for a collection that the destination created without a shard key, under the temporary name of a rename from
-   * another database, and whose name on the source now has a key in the start request. It keeps the temporary name
-   * until the event of that rename arrives and requests a convergence: only the temporary name tells the convergence
-   * that it must create the collection again (`IncompleteCollections`, `planConvergence`).
-   */
-  #awaitsKey(entry: CatalogEntry, name: string, { distributions }: DatabaseSnapshot): boolean {
-    if (this.#source.sharded || !this.#destination.sharding || entry.shardKey || !isRenamedAcrossDatabases(entry.name))
-      return false
-    return wantedShardKey(this.#source, distributions, this.#shardingEntries, { ...entry, name }) !== null
   }
 
   async #follow(

@@ -1,5 +1,7 @@
 import { type Document, type Timestamp, UUID } from 'mongodb'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { isUserCollection, isUserDatabase, splitNamespace } from '../domain/namespace.ts'
+import { isRenamedAcrossDatabases } from '../domain/namespace-filter.ts'
 import { bsonType, embedded, fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
 import { canBecomeKey, requestedShardKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
 import type { ShardingEntry } from '../domain/start-request.ts'
@@ -87,6 +89,24 @@ export function wantedShardKey(
   if (source.sharded) return onSource.get(uuid)?.key ?? null
   const requested = shardingEntries.find((one) => one.database === database && one.collection === name)
   return requested ? requestedShardKey(requested.shardCollection.key) : null
+}
+
+/**
+ * True for a collection that the destination created without a shard key, under the temporary name of a rename from
+ * another database, and whose name on the source now has a key in the start request. It keeps the temporary name
+ * until the event of that rename requests a convergence: only the temporary name tells the convergence that it must
+ * create the collection again (`IncompleteCollections`, `planConvergence`).
+ * @param name the collection's name on the source
+ */
+export function awaitsShardKey(
+  source: Cluster,
+  destination: { sharded: boolean },
+  shardingEntries: ShardingEntries,
+  entry: CatalogEntry,
+  name: string,
+): boolean {
+  if (source.sharded || !destination.sharded || entry.shardKey || !isRenamedAcrossDatabases(entry.name)) return false
+  return wantedShardKey(source, new Map(), shardingEntries, { ...entry, name }) !== null
 }
 
 /**

@@ -23,6 +23,10 @@ export interface ChangeEvent {
   uuid: string
   /** The UUID of the collection that reshardCollection wrote, in the same form; empty for other events. */
   reshardedUuid: string
+  /** The UUID of the collection that a rename has replaced, in the same form; empty for other events. */
+  replacedUuid: string
+  /** True if the event reports that a capped collection was created. */
+  createsCapped: boolean
   /** The whole `_id` element of documentKey, as a slice of the event; null if the event concerns no document. */
   idElement: Buffer | null
   /**
@@ -113,6 +117,8 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
     to: null,
     uuid: '',
     reshardedUuid: '',
+    replacedUuid: '',
+    createsCapped: false,
     idElement: null,
     documentKey: null,
     idType: 0,
@@ -155,7 +161,10 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
       case 20: // operationDescription
         // Another field may have a name of this length, and another release may give the field another type.
         if (type === bsonType.document && bytes.latin1Slice(nameStart, nameEnd) === 'operationDescription') {
-          event.reshardedUuid = reshardedUuid(bytes, valueStart)
+          event.reshardedUuid = uuidNamed('reshardUUID', bytes, valueStart)
+          event.replacedUuid = uuidNamed('dropTarget', bytes, valueStart)
+          const capped = findSpan(bytes, 'capped', valueStart)
+          event.createsCapped = capped?.type === bsonType.boolean && bytes[capped.valueStart] === 1
         }
         break
       case 12: // fullDocument
@@ -170,11 +179,12 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
 }
 
 /**
- * The UUID of the new collection of a reshardCollection. It is the UUID of the operation, which the event has as
- * `reshardUUID` (measured on 6.0.27).
+ * A UUID of the operationDescription at this offset. That of a reshardCollection has the UUID of the operation as
+ * `reshardUUID`, which is also the UUID of the new collection. That of a rename over an existing collection has the UUID
+ * of that collection as `dropTarget` (both measured on 6.0.27).
  */
-function reshardedUuid(bytes: Buffer, offset: number): string {
-  const found = findSpan(bytes, 'reshardUUID', offset)
+function uuidNamed(name: string, bytes: Buffer, offset: number): string {
+  const found = findSpan(bytes, name, offset)
   return found?.type === bsonType.binary ? bytes.latin1Slice(found.valueStart + 5, found.valueEnd) : ''
 }
 

@@ -9,10 +9,19 @@ export interface FilterRequest extends NamespaceFilters {
 
 /** A change of the filters that is not planned yet. The stored catalog may still be based on the former filters. */
 export interface FilterChange {
-  /** The filters that were replaced since collections were last planned, oldest first. */
+  /**
+   * The filters on which the destination may be based: those that were in force when collections were last planned, and
+   * those with which a plan has begun since, oldest first. A filter that was replaced before its plan began is not
+   * among them.
+   */
   before: NamespaceFilters[]
   /** `dropExcluded` of the last filter request. */
   dropExcluded: boolean
+  /**
+   * True once the coordinator may have changed something for the filters in force. An earlier release did not store
+   * this, which counts as true.
+   */
+  begun?: boolean
 }
 
 /**

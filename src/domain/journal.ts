@@ -50,6 +50,8 @@ export interface JournalFields {
   'namespace excluded': { namespace: string; dropped: boolean }
   'metadata indexes not created': { error: string }
   'options not restored': { namespace: string; error: string }
+  /** `indexes`: the names of the source's indexes that an excluded collection does not have. */
+  'indexes not built': { namespace: string; indexes: string[] }
   'uneven distribution': { namespace: string; error: string }
   /** The shard key is unique on the source, or was to be, and the destination does not record that. */
   'shard key not unique': { namespace: string }
@@ -147,6 +149,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'namespace excluded': 'info',
   'metadata indexes not created': 'warn',
   'options not restored': 'warn',
+  'indexes not built': 'warn',
   'uneven distribution': 'warn',
   'shard key not unique': 'warn',
   'zone not copied': 'warn',

@@ -141,6 +141,8 @@ export function stagesAfterStream(
         ns: 1,
         to: 1,
         'operationDescription.reshardUUID': 1,
+        'operationDescription.dropTarget': 1,
+        'operationDescription.capped': 1,
         documentKey: 1,
         ...(identitiesOnly ? {} : { fullDocument: smallDocument }),
       },

@@ -48,7 +48,8 @@ export async function convergeUnfollowed(
 export function abortReason(names: string): string {
   return (
     `the commit was aborted because the source has documents in ${names} that the change stream does not report ` +
-    '(a rename to a name that the filter includes, $out, convertToCapped, reshardCollection, movePrimary, or a new collection of a source older than 6.0). They are converged first; ' +
+    '(a rename to a name that the filter includes, $out, convertToCapped, cloneCollectionAsCapped, reshardCollection, movePrimary, a collection that was created again with its former UUID, ' +
+    'or a new collection of a source older than 6.0). They are converged first; ' +
     'send commit again when canCommit is true'
   )
 }

@@ -71,12 +71,22 @@ async function replan(session: SyncSession, signal: AbortSignal): Promise<Coordi
     await peers.alone(runs.signal)
     const replication = await session.load(true, sync)
     await session.ensureNotReversed()
+    if (filterChange?.begun === false) await reportPlanBegun(session, convergences)
     const uuids = scope === 'all' || scope === null ? 'all' : new Set(scope.map(uuidOfHex))
     startTime = await replication.replan(uuids, filterChange, (which) => verification.discardResultsOf(which))
     if (filterChange) await verification.beginAtTime()
   })
   assert(startTime !== null, 'a convergence was planned without a start time')
   return { type: 'convergence.planned', startTime: String(startTime) }
+}
+
+/**
+ * Stores that the destination may be based on the filters in force from now on. If they are replaced before this is
+ * stored, the plan is not begun, and this rejects with StoppedError.
+ */
+async function reportPlanBegun({ peers }: SyncSession, convergences: number): Promise<void> {
+  const { context } = await peers.report({ type: 'convergence.planBegun' }, { ...peers.worked, convergences })
+  if (context.convergences !== convergences || !context.filterChange?.begun) throw new StoppedError()
 }
 
 /** Enables user writes on the destination. The decision is already stored. */

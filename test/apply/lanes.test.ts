@@ -45,6 +45,8 @@ function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
     to: null,
     uuid: 'c',
     reshardedUuid: '',
+    replacedUuid: '',
+    createsCapped: false,
     idElement: null,
     documentKey: null,
     idType: 0x10,

@@ -42,7 +42,7 @@ describe('the stored sync', () => {
     const store = await deciding()
     const again = await syncStore(one).load()
     expect([pathOf(again), again.context]).toEqual(['committing.deciding', store.latest.context])
-    expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, revision: 8, value: { committing: 'deciding' } })
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 6, revision: 8, value: { committing: 'deciding' } })
   })
 
   it('reads version 2, which knows no convergences, as a sync that had none, and replaces it with the first event', async () => {
@@ -53,7 +53,7 @@ describe('the stored sync', () => {
     expect((await store.load()).context).toMatchObject({ convergences: 0, startTime: null })
     const after = await store.send({ type: 'convergence.requested', scope: 'all', convergencesBefore: 0 })
     expect(pathOf(after)).toBe('replanning')
-    expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, revision: 5, value: 'replanning' })
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 6, revision: 5, value: 'replanning' })
   })
 
   it('reads version 3, which knows no filters but those of the start', async () => {
@@ -99,6 +99,22 @@ describe('the stored sync', () => {
     const { initiallyVerified: _verified, commitTimestamp: _timestamp, ...same } = (await syncStore(one).load()).context
     return { ...same, term: 1, attempt: 1, ...former, request }
   }
+  it('reads version 5, whose filters count as those of a plan that has begun', async () => {
+    const all = { includeNamespaces: null, excludeNamespaces: null }
+    const filters = { ...all, includeNamespaces: [{ database: 'a' }] }
+    const filterChange = { before: [all], dropExcluded: false }
+    const context = { ...(await syncStore(one).load()).context, term: 1, convergences: 1, filters, filterChange }
+    const stored = { _id: 'sync', schemaVersion: 5, revision: 4, value: 'replanning', context }
+    await stages().insertOne(stored as never)
+    const store = syncStore(one)
+    expect((await store.load()).context).toMatchObject({ filters, filterChange })
+    const filter = { filters: all, before: filters, dropExcluded: true }
+    await store.send({ type: 'convergence.requested', scope: [], convergencesBefore: 1, filter })
+    const expected = { before: [all, filters], dropExcluded: true, begun: false }
+    expect((await syncStore(one).load()).context.filterChange).toEqual(expected)
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 6, revision: 5 })
+  })
+
   it.each([
     ['committing.takingTimestamp', { committing: 'takingPoint' }],
     ['committing.applying', { committing: 'applying' }],
@@ -113,13 +129,13 @@ describe('the stored sync', () => {
     expect(Object.keys(read.context).sort()).toEqual(Object.keys(freshSync).sort())
     // This write changes the version of the document, but not its snapshot.
     await store.catalogChanged()
-    expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, value, context: former })
+    expect(await stages().findOne()).toMatchObject({ schemaVersion: 6, value, context: former })
     expect(pathOf(await syncStore(one).load())).toBe(state)
     expect(await store.catalogChanges()).toBe(4)
     // An event leaves nothing of the earlier form.
     await store.send({ type: 'coordinator.elected', term: 2 })
     const stored = await stages().findOne()
-    expect(stored).toMatchObject({ schemaVersion: 5, revision: 5, context: { ...read.context, term: 2 } })
+    expect(stored).toMatchObject({ schemaVersion: 6, revision: 5, context: { ...read.context, term: 2 } })
     expect(Object.keys(stored?.context ?? {}).sort()).toEqual(Object.keys(freshSync).sort())
     expect(pathOf(await syncStore(one).load())).toBe(state)
   })
@@ -156,7 +172,7 @@ describe('the stored sync', () => {
     await syncStore(one).send({ type: 'coordinator.elected', term: 1 })
     const stored = await stages().findOne()
     expect(stored).toMatchObject({
-      schemaVersion: 5,
+      schemaVersion: 6,
       revision: 1,
       value: { reversing: 'preparingDestination' },
       context: { term: 1 },

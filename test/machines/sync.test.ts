@@ -144,12 +144,29 @@ describe('a new filter', () => {
     const lost: SyncEvent = { type: 'convergence.requested', scope: ['a'], convergencesBefore: 0 }
     const early = sent(replicating, lost, requested(1, { filters: one, before: all, dropExcluded: true }))
     expect(early.context).toMatchObject({ scope: ['a'], filterChange: { before: [all] }, convergences: 2 })
-    const replanning = sent(replicating, first, second)
+    const begun: SyncEvent = { type: 'convergence.planBegun', ...worked, convergences: 1 }
+    const replanning = sent(replicating, first, begun, second)
     expect(replanning.context).toMatchObject({
       ...{ filters: two, filterChange: { before: [all, one], dropExcluded: false }, convergences: 2 },
     })
     expect(pathOf(sent(replanning, planned(1)))).toBe('replanning')
     expect(pathOf(sent(replanning, planned(2)))).toBe('replicating')
+  })
+
+  it('is none of the former filters if it was replaced before its plan began', () => {
+    const replanning = sent(replicating, first, second)
+    expect(replanning.context).toMatchObject({ filters: two, filterChange: { before: [all], dropExcluded: false } })
+    const back = sent(replanning, requested(2, { filters: all, before: two, dropExcluded: true }))
+    expect(back.context).toMatchObject({ filters: all, filterChange: { before: [all], dropExcluded: true } })
+    // A delayed report of a former plan says nothing about these filters.
+    const delayed: SyncEvent = { type: 'convergence.planBegun', ...worked, convergences: 1 }
+    expect(back.can(delayed)).toBe(false)
+  })
+
+  it('of an earlier release, which did not store whether its plan had begun, counts as a former filter', () => {
+    const stored = { filters: one, filterChange: { before: [all], dropExcluded: true }, convergences: 1 }
+    const after = sent(at('replanning', { term: 1, ...stored }), second)
+    expect(after.context).toMatchObject({ filters: two, filterChange: { before: [all, one] } })
   })
 
   it('has no effect if the filter that it replaces is outdated, and a resync has none while a filter is to be planned', () => {

@@ -94,7 +94,7 @@ async function expectCommitted(tandem: Tandem): Promise<void> {
   expect(await writesBlocked(pair.destinationClient)).toBe(false)
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
   // The schema version prevents the older release from continuing the sync. Its database keeps its name.
-  expect(await stages().findOne()).toMatchObject({ schemaVersion: 5, value: 'committed' })
+  expect(await stages().findOne()).toMatchObject({ schemaVersion: 6, value: 'committed' })
 }
 
 async function commit(tandem: Tandem): Promise<void> {

@@ -175,6 +175,27 @@ test('while PAUSED: the last of several filters applies after the resume, and a 
   expect(await convergencesOf(pair.destinationClient)).toBe(2)
 })
 
+test('while PAUSED: a filter that is replaced before it takes effect changes nothing', async () => {
+  await seed('kept')
+  const foreign = pair.destinationClient.db('foreign')
+  await foreign.createCollection('theirs')
+  await foreign.createCollection('their view', { viewOn: 'theirs', pipeline: [] })
+  await using tandem = await pair.startInstance()
+  await startSync(tandem, named('kept'))
+  await canCommit(tandem)
+  expect(await tandem.post('pause')).toEqual(accepted)
+  expect(await tandem.post('filter', { includeNamespaces: [{ database: 'foreign' }] })).toEqual(accepted)
+  expect(await tandem.post('filter', { ...named('kept'), dropExcluded: true })).toEqual(accepted)
+  expect(await tandem.post('resume')).toEqual(accepted)
+  await canCommit(tandem)
+  const names = (await foreign.listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name)
+  expect(names).toEqual(expect.arrayContaining(['theirs', 'their view']))
+  const entries = await pair.destinationClient.db('tandem_internal').collection('collections').find().toArray()
+  expect(entries.map(({ name, convergedFrom }) => [name, convergedFrom ?? null])).toEqual([['kept', null]])
+  await commit(tandem)
+  await expectEqual(selecting('kept'))
+})
+
 test('while PAUSED: the source gives a name that an earlier filter has left on the destination to another collection', async () => {
   await seed('kept', 'first', 'second', 'one', 'two')
   const source = pair.sourceClient.db('app')

@@ -72,3 +72,26 @@ async function keyOf(name: string): Promise<unknown> {
   const config = pair.destinationClient.db('config').collection<{ _id: string; key: unknown }>('collections')
   return (await config.findOne({ _id: `other.${name}` }))?.key ?? null
 }
+
+test('so is one whose rename meets a filter that excludes another renamed collection', async () => {
+  const other = pair.sourceClient.db('other')
+  await other.createCollection('leaving')
+  const sharding = { createSupportingIndexes: false, shardingEntries: [entry('listed')] }
+  const tandem = await pair.startSync({ sharding, enableUserWriteBlocking: 'none' })
+  await canCommit(tandem)
+  await other.collection(temporary).createIndex({ k: 1 })
+  await other.collection<Row>(temporary).insertMany(documents)
+  const copied = pair.destinationClient.db('other').collection(temporary)
+  await expect.poll(() => copied.countDocuments(), { timeout: 20_000 }).toBe(200)
+
+  expect(await tandem.post('pause')).toMatchObject({ status: 200 })
+  await other.renameCollection('leaving', 'left')
+  await other.renameCollection(temporary, 'listed')
+  const filter = { excludeNamespaces: [{ database: 'other', collections: ['left'] }] }
+  expect(await tandem.post('filter', filter)).toMatchObject({ status: 200 })
+  expect(await tandem.post('resume')).toMatchObject({ status: 200 })
+  await canCommit(tandem)
+  await commit(tandem)
+  expect(await keyOf('listed')).toEqual({ k: 1 })
+  expect(await pair.destinationClient.db('other').collection('listed').countDocuments()).toBe(200)
+})

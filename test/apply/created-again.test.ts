@@ -1,0 +1,50 @@
+import { expect, it } from 'vitest'
+import { createdAgain, droppedBy } from '../../src/apply/created-again.ts'
+import { Catalog, type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
+import { parseChangeEvent } from '../../src/domain/change-event.ts'
+import { nested, rawDocument } from '../support/bson-values.ts'
+
+/** Events of a source of 5.0, whose drops have no UUID. */
+
+const entryOf = (name: string): CatalogEntry => ({
+  ...newEntry('app', { uuid: name, name }, { options: [], indexes: [] }, 'copied'),
+  destinationUUID: `${name} on the destination`,
+})
+
+function catalogOf(...entries: CatalogEntry[]): Catalog {
+  const catalog = new Catalog()
+  for (const entry of entries) catalog.add(entry)
+  return catalog
+}
+
+const dropOf = (coll: string, db = 'app') => ({
+  ...parseChangeEvent(
+    rawDocument([
+      ['operationType', 'drop'],
+      ['ns', nested(Object.entries({ db, coll }))],
+    ]),
+  ),
+  time: 5n,
+})
+
+it('the collection with the name of the event counts as dropped, and is converged if it is still there', () => {
+  const catalog = catalogOf(entryOf('things'), entryOf('others'))
+  const dropped = droppedBy([dropOf('things'), dropOf('others', 'elsewhere'), dropOf('a view')], catalog)
+  expect(dropped.map(({ entry }) => entry.name)).toEqual(['things'])
+  expect(createdAgain(dropped, catalog)).toEqual(new Map([['things', 'app.things']]))
+})
+
+it('nothing is converged when the collection is gone, is another one on the destination, or was converged since', () => {
+  const before = catalogOf(entryOf('things'))
+  const dropped = droppedBy([dropOf('things')], before)
+  const other = { ...entryOf('things'), destinationUUID: 'another' }
+  for (const entry of [other, { ...entryOf('things'), convergedFrom: 5n }]) {
+    expect(createdAgain(dropped, catalogOf(entry))).toEqual(new Map())
+  }
+  expect(createdAgain(dropped, catalogOf())).toEqual(new Map())
+  expect(createdAgain(dropped, catalogOf({ ...entryOf('things'), convergedFrom: 4n })).size).toBe(1)
+})
+
+it('a collection that the destination does not have yet is not dropped', () => {
+  expect(droppedBy([dropOf('things')], catalogOf({ ...entryOf('things'), destinationUUID: null }))).toEqual([])
+})
