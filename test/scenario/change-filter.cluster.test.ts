@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { expect, test, vi } from 'vitest'
+import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { accepted, canCommit, commit } from '../support/commits.ts'
 import type { Selects } from '../support/compare.ts'
 import { compareBoth } from '../support/compare-both.ts'
@@ -190,7 +191,7 @@ test('while PAUSED: a filter that is replaced before it takes effect changes not
   await canCommit(tandem)
   const names = (await foreign.listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name)
   expect(names).toEqual(expect.arrayContaining(['theirs', 'their view']))
-  const entries = await pair.destinationClient.db('tandem_internal').collection('collections').find().toArray()
+  const entries = await pair.destinationClient.db(metadataDatabase).collection('collections').find().toArray()
   expect(entries.map(({ name, convergedFrom }) => [name, convergedFrom ?? null])).toEqual([['kept', null]])
   await commit(tandem)
   await expectEqual(selecting('kept'))
