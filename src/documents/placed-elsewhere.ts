@@ -25,21 +25,35 @@ export async function placedElsewhere(
     if (!shardKeyValues(document, key).every(isAddressable)) elsewhere.add(identity)
     wanted.set(identity, textOf(document, key))
   }
-  const ids = documents.map((document) => idOf(idElementOf(document)))
+  for (const existing of await existingPlaces(destination, entry, key, documents.map(idElementOf))) {
+    const identity = identityKey(idElementOf(existing))
+    if (textOf(existing, key) !== wanted.get(identity)) elsewhere.add(identity)
+  }
+  return elsewhere
+}
+
+/**
+ * Returns what the destination has with these `_id`s: the `_id`s and the fields of the shard key.
+ * @throws MovedError if the destination's collection is not in the entry's namespace
+ */
+export async function existingPlaces(
+  destination: Cluster,
+  entry: CatalogEntry,
+  key: ShardKey,
+  idElements: readonly Buffer[],
+): Promise<Buffer[]> {
+  const ids = idElements.map((idElement) => idOf(idElement))
   const fields = [...new Set(key.map(({ path }) => path.split('.')[0] as string))]
+  const found: Buffer[] = []
   try {
-    for await (const batch of readDocuments(destination, targetOf(entry), { ids, fields }, destination.latest)) {
-      for (const existing of batch) {
-        const identity = identityKey(idElementOf(existing))
-        if (textOf(existing, key) !== wanted.get(identity)) elsewhere.add(identity)
-      }
-    }
+    for await (const batch of readDocuments(destination, targetOf(entry), { ids, fields }, destination.latest))
+      found.push(...batch)
   } catch (error) {
     // The same error as that of a write, so that the caller locates the collection on the destination, not on the source.
     if (renamedTo(error) !== undefined) throw new MovedError(movedText(entry, error))
     throw error
   }
-  return elsewhere
+  return found
 }
 
 function textOf(document: Buffer, key: ShardKey): string {

@@ -19,6 +19,7 @@ import {
   readCurrent,
   refuseEqual,
   removeAbsent,
+  replace,
 } from './reconcile-steps.ts'
 import { reconcileUnread, replaceInPlace } from './reconcile-unread.ts'
 import { recordTombstones } from './record-tombstones.ts'
@@ -83,11 +84,11 @@ async function inBulk(
   // inserted with an existing `_id` may be another document, from another shard.
   const trustsEvents = !mayBeRepeated(dependencies, entry, identities.values())
   const insert = async (): Promise<void> => {
-    if (trustsEvents) return await writer.insert(entry, inserts)
+    if (trustsEvents) return await replace(dependencies, entry, await writer.insertNew(entry, inserts))
     await reconcileByIds(await writer.insertNew(entry, inserts))
   }
-  const replace = async (): Promise<void> => {
-    if (trustsEvents || !dependencies.destination.sharded) return await writer.upsert(entry, replacements)
+  const update = async (): Promise<void> => {
+    if (trustsEvents || !dependencies.destination.sharded) return await replace(dependencies, entry, replacements)
     // A destination that is still keyed by `_id` does not show whether it has this document or another one.
     if (!isKeyed(entry)) return await reconcileByIds(replacements)
     await reconcileByIds(await replaceInPlace(dependencies, entry, replacements))
@@ -106,7 +107,7 @@ async function inBulk(
     await allSettled([
       removeAbsent(dependencies, entry, deleted),
       insert(),
-      replace(),
+      update(),
       reconcileUnread(dependencies, entry, unread, notBefore, !trustsEvents),
     ])
   } catch (error) {
