@@ -102,9 +102,6 @@ test.each<[string, Record<string, 1 | 'hashed'>, unknown[]]>([
     const sum = (all: number[]): number => all.reduce((one, other) => one + other, 0)
     // A changed key has two events, unless both keys are on one shard. Inserts are not counted among the statements.
     const statements = (sum(updates) + sum(removals)) / (writesMade + changed)
-    console.log(
-      `documents read per write ${total / writesMade}, statements per event ${statements}, deletes per removal ${sum(removals) / removed}`,
-    )
     expect(statements, JSON.stringify({ updates, removals })).toBeLessThan(1.1)
     expect(sum(removals) / removed, JSON.stringify(removals)).toBeLessThan(1.1)
   },
