@@ -163,13 +163,14 @@ export async function refuseUnfitEntry(
   throw unfit(
     supporting.length > 0
       ? `the index ${indexName(supporting[0] as IndexSpecification)} of ${name} is multikey, and fields of a shard key cannot hold arrays: choose another shard key`
-      : `${name} has no index for the shard key ${showShardKey(key)}: one that begins with its fields, is neither partial nor sparse ` +
-          'and has the simple collation. Create it on the source, or set createSupportingIndexes to true',
+      : `${name} has no index for the shard key ${showShardKey(key)}. Such an index begins with the fields of ` +
+          'the key, is neither partial nor sparse, and has the simple collation. Create one on the source or, if the ' +
+          'shard key is not _id, set createSupportingIndexes to true',
   )
 }
 
-/** True if the shard key is `_id`. Every collection has an index on it, which listIndexes omits here. */
-function isIdKey(key: ShardKey): boolean {
+/** True if the shard key is `_id`. Every collection has an index on it, which `listIndexes` above does not return. */
+export function isIdKey(key: ShardKey): boolean {
   return key.length === 1 && key[0]?.path === '_id' && !key[0].hashed
 }
 

@@ -73,7 +73,7 @@ export async function copyBalancing(
   }
 }
 
-/** The server accepts 100,000 statements in one command. */
+/** Updates per command. The server accepts up to 100,000. */
 const updatesMax = 1_000
 const timeoutMS = 10_000
 
@@ -104,7 +104,10 @@ async function permitMigrations(destination: Cluster, name: string, allowed: boo
   }
 }
 
-/** Why statements were not performed, by their positions. Outdated updates do no harm, so this needs no fence. */
+/**
+ * Runs these updates and returns the errors of those that failed, by their positions. A delayed update does no harm, so
+ * no fence is needed.
+ */
 async function errorsOf(destination: Cluster, updates: Document[]): Promise<Map<number, string>> {
   try {
     const command = { update: 'collections', updates, ordered: false }

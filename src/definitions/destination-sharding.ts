@@ -20,8 +20,8 @@ import { isUniquelyIndexed, readShardingOptions, type ShardingOptions } from './
 import { copyZones } from './zones.ts'
 
 /**
- * No time limit for commands on collections that have documents, because the config server writes every chunk and each
- * shard waits for the collection's operations. A command that arrives late does no harm: it names the UUID, a
+ * Commands on collections that have documents have no time limit, because the config server writes every chunk and each
+ * shard waits for the collection's operations. A delayed command does no harm: it names the collection's UUID, a
  * collection is sharded only once, and a shard key is never refined to a shorter one.
  */
 const unlimited = { timeoutMS: 0 } as const
@@ -101,7 +101,7 @@ export class DestinationSharding {
 
   /**
    * Distributes a new, empty collection by `entry.shardKey` over all shards that are not draining, so that the copy
-   * loads every shard.
+   * writes to every shard.
    */
   async distribute(entry: CatalogEntry): Promise<void> {
     const { shardKey } = entry

@@ -18,6 +18,8 @@ export interface Distribution {
   uuid: string
   /** Null for an unsharded collection. 8.0 and later list those that moveCollection or unshardCollection has moved. */
   key: ShardKey | null
+  /** The collection has a default collation other than the simple one. Shard keys always use the simple collation. */
+  collated: boolean
   /** Whether shardCollection was told that the values of the key are unique. */
   unique: boolean
   /**
@@ -37,11 +39,13 @@ export function toDistribution(document: Buffer): Distribution | null {
   const fields = readFields(document)
   const uuid = fieldNamed(fields, 'uuid')
   const key = fieldNamed(fields, 'key')
+  const collation = fieldNamed(fields, 'defaultCollation')
   if (uuid?.[0] !== bsonType.binary || !key) return null
   return {
     name: stringOf(fieldNamed(fields, '_id')) ?? '',
     uuid: uuid.latin1Slice(6),
     key: isTruthy(fieldNamed(fields, 'unsplittable')) ? null : toShardKey(readFields(embedded(key))),
+    collated: collation !== undefined && readFields(embedded(collation)).length > 0,
     unique: isTruthy(fieldNamed(fields, 'unique')),
     resharding: fieldNamed(fields, 'reshardingFields') !== undefined,
   }

@@ -47,7 +47,7 @@ export async function reconcileUnread(
   const { source } = dependencies
   // The destination's key shows whether it has a document under another key. Without one, a document could be replaced
   // by another one with the same `_id`.
-  const map = source.idsMayRepeat && isKeyed(entry) ? chunkMapOf(source, entry) : null
+  const map = source.idsMayRepeat && isKeyed(entry) ? chunkMapOf(source, entry, dependencies.context.journal) : null
   if (!map) return await reconcileByIds(dependencies, entry, unread, notBefore, mayHaveDuplicates)
   const keyOf = (identity: Identity) => identity.documentKey ?? deletedKeyOf(identity, entry, map.key)
   const { groups, byId } = planReads(map, unread, keyOf)

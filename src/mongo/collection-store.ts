@@ -178,8 +178,9 @@ export class CollectionStore {
    * UUIDs of collections whose copy has not ended. If all partitions of a collection have ended its copy, this method
    * first stores the collection as copied: the instance that ended the last partition may have crashed before it did
    * so.
+   * @param until once it is aborted, a removal of tombstones stops, and this method rejects with StoppedError
    */
-  async copying(partitionCount: number): Promise<string[]> {
+  async copying(partitionCount: number, until?: AbortSignal): Promise<string[]> {
     const projection = { schemaVersion: 1, endedPartitions: 1, convergedFrom: 1 }
     const found = await this.#stored.find('collections', { state: 'copying' }, { projection })
     const copying: string[] = []
@@ -187,7 +188,7 @@ export class CollectionStore {
       const uuid = fromUuid(document['_id'] as Binary)
       const ended = (document['endedPartitions'] as number[]).length === partitionCount
       if (!ended || (await this.endCopy(uuid, new Map(), partitionCount)) === null) copying.push(uuid)
-      else await this.#others.tombstones.remove([{ uuid, convergedFrom: convergedFromOf(document) }])
+      else await this.#others.tombstones.remove([{ uuid, convergedFrom: convergedFromOf(document) }], until)
     }
     return copying
   }

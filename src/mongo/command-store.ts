@@ -32,6 +32,7 @@ const givenSchema = v.object({
   request: v.exactOptional(
     v.object({ dryRun: v.boolean(), maxSeconds: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1))) }),
   ),
+  abortsBefore: v.exactOptional(v.nullable(v.pipe(v.number(), v.integer(), v.minValue(0)))),
 })
 /** An earlier release stores no sender. The limit is that of an instance's id. */
 const senderSchema = v.fallback(v.nullable(v.pipe(v.string(), v.maxLength(256))), null)
@@ -107,8 +108,10 @@ export class CommandStore {
       [`taken.${incarnation}`]: { $exists: false },
     }
     const found = await this.#find(filter, { sort: { givenAt: 1 } })
-    return found.map(({ _id, command, request, filter, sender }) => {
-      const given = { command, ...(request !== undefined && { request }), ...(filter !== undefined && { filter }) }
+    return found.map(({ _id, command, request, filter, abortsBefore, sender }) => {
+      const optional = { request, filter, abortsBefore }
+      const set = Object.fromEntries(Object.entries(optional).filter(([, value]) => value !== undefined))
+      const given = { command, ...set }
       const known = v.safeParse(givenSchema, given)
       return { id: _id as string, given: known.success ? known.output : null, sender: v.parse(senderSchema, sender) }
     })

@@ -99,6 +99,29 @@ export async function readChunkStarts(cluster: Cluster, uuid: string, max: numbe
   })
 }
 
+/** Up to this many collections are named in the query. */
+const namedMax = 16
+
+/** The names of the shards that own chunks of these collections, by the UUIDs of the collections that are tracked. */
+export async function readChunkOwners(cluster: Cluster, uuids: readonly string[]): Promise<Map<string, string[]>> {
+  const named = uuids.length <= namedMax ? [{ $match: { uuid: { $in: uuids.map(toUuid) } } }] : []
+  const found = await RawCursor.readAll(cluster, 'config', {
+    aggregate: 'chunks',
+    pipeline: [...named, { $group: { _id: { uuid: '$uuid', shard: '$shard' } } }],
+    cursor: { batchSize: 10_000 },
+    readConcern: { level: 'majority' },
+  })
+  const owners = new Map<string, string[]>()
+  for (const bytes of found) {
+    const id = fieldNamed(readFields(bytes), '_id')
+    const fields = id ? readFields(embedded(id)) : []
+    const [uuid, shard] = [fieldNamed(fields, 'uuid')?.latin1Slice(6), stringOf(fieldNamed(fields, 'shard'))]
+    if (uuid === undefined || shard === undefined) continue
+    owners.set(uuid, [...(owners.get(uuid) ?? []), shard])
+  }
+  return owners
+}
+
 /** A text that changes when a chunk of the collection is split, merged or moved. */
 export async function chunksVersion(cluster: Cluster, uuid: string): Promise<string> {
   const [newest] = await RawCursor.readAll(cluster, 'config', {

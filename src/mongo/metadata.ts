@@ -3,7 +3,7 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { hasShardingOptions, type StartConfiguration } from '../domain/start-request.ts'
 import { AuditStore } from './audit-store.ts'
 import type { StreamPosition } from './change-stream.ts'
-import { type Cluster, fromTimestamp, toTimestamp } from './cluster.ts'
+import { type Cluster, type CommandOptions, fromTimestamp, toTimestamp } from './cluster.ts'
 import { CollectionStore } from './collection-store.ts'
 import type { RetryContext } from './retry.ts'
 import { SegmentStore } from './segment-store.ts'
@@ -229,9 +229,10 @@ export class Metadata {
     await this.#stored.delete('positions', [{ q: { _id: { $in: partitions } }, limit: 0 }])
   }
 
-  async createIndexes(): Promise<void> {
-    await this.segments.createIndexes()
-    await this.tombstones.createIndexes()
+  /** @param options `timeoutMS: 0` if documents may exist, which may take long to index */
+  async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
+    await this.segments.createIndexes(options)
+    await this.tombstones.createIndexes(options)
   }
 }
 

@@ -12,7 +12,7 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testCluster } from '../mongo/clusters.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** Settings of the balancer for single collections, as `sh.disableBalancing` and other commands store them. */
+/** The balancer's settings for individual collections, as `sh.disableBalancing` and other commands store them. */
 
 interface Setting {
   _id: string
@@ -33,7 +33,7 @@ const notUnique = vi.fn()
 
 const settings = (client: MongoClient) => client.db('config').collection<Setting>('collections')
 const settingOf = (client: MongoClient, name: string) => settings(client).findOne({ _id: `app.${name}` })
-/** What `sh.disableBalancing` and `sh.enableBalancing` do. */
+/** Stores `noBalance` as `sh.disableBalancing` and `sh.enableBalancing` do. */
 const setNoBalance = (client: MongoClient, name: string, noBalance: boolean) =>
   settings(client).updateOne({ _id: `app.${name}` }, { $set: { noBalance } }, { writeConcern: { w: 'majority' } })
 
@@ -60,7 +60,7 @@ afterAll(async () => {
   await Promise.all([from?.stop(), to?.stop()])
 })
 
-it('noBalance is that of the source, in both directions, and a collection that was created again keeps its own', async () => {
+it('noBalance is set and unset as on the source, but not for a collection that was created again', async () => {
   await setNoBalance(sourceClient, 'left', true)
   await setNoBalance(destinationClient, 'again', true)
   const refused = vi.fn()
@@ -106,7 +106,7 @@ it('a collection whose shard key is unique on the source only is named', async (
   expect(notUnique.mock.calls).toEqual([['app.left']])
 })
 
-it('a refused noBalance is named, and the others are set', async () => {
+it('reports the collection whose noBalance is refused, and sets the others', async () => {
   for (const name of ['left', 'balanced']) {
     await setNoBalance(sourceClient, name, true)
     await setNoBalance(destinationClient, name, false)
@@ -127,7 +127,7 @@ it('a refused noBalance is named, and the others are set', async () => {
 it.each([
   ['the command is refused', new MongoServerError({ message: 'not allowed', code: 13 })],
   ['the config servers do not answer', new MongoNetworkError('gone')],
-])('if %s, all settings are named after one attempt', async (_what, error) => {
+])('if %s, reports all collections and does not try again', async (_what, error) => {
   for (const name of names) await setNoBalance(sourceClient, name, true)
   for (const name of names) await setNoBalance(destinationClient, name, false)
   const failing = vi.spyOn(destination, 'write').mockRejectedValue(error)
@@ -138,7 +138,7 @@ it.each([
   expect(refused.mock.calls.map(([name]) => name)).toEqual(names.map((name) => `app.${name}`))
 })
 
-it('check names settings that are not copied', async () => {
+it('`check` lists the settings that are not copied', async () => {
   const checked = (includeNamespaces: { database: string }[] | null, of = { authenticated: false }) => {
     const selection = new Selection(source, { includeNamespaces, excludeNamespaces: null })
     const facts = { destination: { ...of, privileges: [] } } as unknown as CheckedClusters['facts']
@@ -146,13 +146,15 @@ it('check names settings that are not copied', async () => {
   }
   for (const name of names) await setNoBalance(sourceClient, name, name === 'left')
   expect(await checked(null)).toEqual([])
-  // This user may not write into config.collections.
+  // This user has no privilege to write to config.collections.
   expect(await checked(null, { authenticated: true })).toMatchObject([
     {
       severity: 'warning',
       name: 'BalancerSettingsNotCopied',
       message: expect.stringMatching(/: app\.left \(noBalance\)$/),
-      remedy: expect.stringContaining('for noBalance grant update on config.collections on the destination'),
+      remedy: expect.stringContaining(
+        'to have noBalance copied, grant update on config.collections on the destination',
+      ),
     },
   ])
   await sourceClient.db('admin').command({ configureCollectionBalancing: 'app.again', chunkSize: 64 })

@@ -21,9 +21,10 @@ interface CatalogEntry {
 }
 
 /**
- * The independent oracle, which compares two clusters byte by byte. It reads both with only the driver and shares no code
- * with the product. Nothing may write to either cluster during the comparison. `documents` and `bytes` count the source. Reading stops at
- * `maxDifferences` differences, so both may be too small if `equal` is false.
+ * The independent oracle, which compares two clusters byte by byte. It reads both with only the driver and shares no
+ * code with the product. Nothing may write to either cluster during the comparison. `documents` and `bytes` count the
+ * source's documents. Reading stops at `maxDifferences` differences, so both counts may be too small if `equal` is
+ * false.
  */
 export async function compareClusters(
   sourceUri: string,
@@ -140,8 +141,8 @@ async function catalog(db: Db): Promise<Map<string, CatalogEntry>> {
 }
 
 /**
- * The server lists these two options after any collMod of a validator. Their default values mean the same as their
- * absence.
+ * Deletes an option that has its default value, which means the same as its absence. The server lists `validationLevel`
+ * and `validationAction` after any collMod that sets a validator.
  */
 function dropDefault(options: Map<string, Buffer>, name: string, value: string): void {
   if (stringOf(options.get(name)) === value) options.delete(name)
@@ -175,8 +176,8 @@ async function indexes(db: Db, name: string): Promise<Map<string, Map<string, Bu
 }
 
 /**
- * The order of options is not significant. Within each value every byte is, so `key: {a: 1, b: 1}` differs from `{b: 1,
- * a: 1}`.
+ * Compares fields by name, in any order, and their values byte by byte. Therefore `key: {a: 1, b: 1}` differs from
+ * `key: {b: 1, a: 1}`.
  */
 function compareFields(
   namespace: string,
