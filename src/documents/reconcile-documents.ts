@@ -14,6 +14,7 @@ import {
 } from './identity.ts'
 import {
   allSettled,
+  isInsert,
   mayBeRepeated,
   type ReconcileDependencies,
   readCurrent,
@@ -100,7 +101,7 @@ async function inBulk(
   for (const identity of identities.values()) {
     if (identity.deleted && trustsEvents) deleted.push(identity.idElement)
     else if (!identity.document || (identity.folded && !trustsEvents)) unread.push(identity)
-    else if (identity.fresh) inserts.push(identity.document)
+    else if (isInsert(identity, entry)) inserts.push(identity.document)
     else replacements.push(identity.document)
   }
   try {

@@ -124,6 +124,16 @@ export function isPlaced(entry: CatalogEntry): boolean {
   return entry.state === 'copied' && isKeyed(entry) && !isCollated(entry.wanted.options)
 }
 
+/**
+ * True if the document can be inserted, and replaced only if the insert is refused. If several events of a keyed
+ * collection are folded, one of them may have changed the shard key. The destination may have the document under the former
+ * key already, from a read of the source that an earlier batch made, or from an attempt before a crash. That key may be on
+ * another shard, where no `_id` index refuses the insert, and no later event names it.
+ */
+export function isInsert({ fresh, folded }: Identity, entry: CatalogEntry): boolean {
+  return fresh && !(folded && isKeyed(entry))
+}
+
 /** Replaces documents that the destination may have under other shard key values. */
 export async function replace(
   dependencies: ReconcileDependencies,

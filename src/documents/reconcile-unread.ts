@@ -6,6 +6,7 @@ import { type Identity, type IdentityKey, idElementOf, identityKey, idOf } from 
 import { placedElsewhere } from './placed-elsewhere.ts'
 import {
   allSettled,
+  isInsert,
   type ReconcileDependencies,
   readCurrent,
   refuseSecond,
@@ -103,6 +104,8 @@ async function reconcileTargeted(
       }
       exact.add(key)
       found.add(key)
+      // Even a folded one is inserted: it has the key that all its events name. If the destination has it under another key,
+      // the event by which it left that key is still to come.
       const list = identity.fresh ? fresh : known
       list.push(document)
     }
@@ -162,7 +165,8 @@ async function reconcileByIds(
       for (const document of documents) {
         const key = identityKey(idElementOf(document))
         if (mayHaveDuplicates) await refuseSecond(dependencies, entry, readKeys, key, document)
-        const list = missing.get(key)?.fresh ? fresh : known
+        const identity = missing.get(key)
+        const list = identity && isInsert(identity, entry) ? fresh : known
         missing.delete(key)
         list.push(document)
       }

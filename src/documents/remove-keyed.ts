@@ -1,12 +1,12 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
+import type { TypedValue } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey, shardKeyValues } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { existingIds } from './existing-ids.ts'
 import { type Identity, type IdentityKey, idElementOf, identityKey } from './identity.ts'
 import { existingPlaces } from './placed-elsewhere.ts'
 import { deleteStatement, keyedDelete, keyedUpsert } from './statements.ts'
 import { namedValues } from './target-reads.ts'
-import { type DocumentWriter, targetOf } from './write-identities.ts'
+import type { DocumentWriter } from './write-identities.ts'
 
 interface Parts {
   destination: Cluster
@@ -55,25 +55,25 @@ async function removeOthers(
   const key = entry.shardKey ?? []
   const removed: Buffer[] = []
   const statements: Buffer[] = []
-  for (const existing of await existingPlaces(destination, entry, key, idElements)) {
-    const idElement = idElementOf(existing)
+  for (const { idElement, values } of await existingPlaces(destination, entry, key, idElements)) {
     const document = wanted.get(identityKey(idElement))
-    if (document && sameValues(existing, document, key)) continue
+    if (document && sameValues(values, shardKeyValues(document, key))) continue
     removed.push(idElement)
-    statements.push(keyedDelete(idElement, shardKeyValues(existing, key), key) ?? deleteStatement(idElement, true))
+    statements.push(keyedDelete(idElement, values, key) ?? deleteStatement(idElement, true))
   }
   await writer.remove(entry, removed, statements)
 }
 
-function sameValues(one: Buffer, other: Buffer, key: ShardKey): boolean {
-  const values = shardKeyValues(other, key)
-  return shardKeyValues(one, key).every((value, at) => value.equals(values[at] as Buffer))
+function sameValues(one: readonly TypedValue[], other: readonly TypedValue[]): boolean {
+  return one.every((value, at) => value.equals(other[at] as TypedValue))
 }
 
 /**
  * The delete event whose key says which document is gone, or null if the delete must be judged by all documents with its
- * `_id`. The key must name exactly the fields of the destination's shard key: an event from before a refinement names
- * fewer, and so does a document that lacks a field.
+ * `_id`. The key must name all fields of the destination's shard key. An event from before a refinement names fewer, and
+ * so does a document that lacks a field. An event from after a refinement that the destination has not followed names
+ * more. The source is then asked for, and the destination deletes, what has these values of the destination's key,
+ * whatever the added fields are.
  * @param sourceKey the shard key by which the source is asked for the document
  */
 export function deletedKeyOf(identity: Identity, entry: CatalogEntry, sourceKey: ShardKey): Buffer | null {
@@ -112,7 +112,8 @@ export async function removeDeleted(
   }
   const removed = await writer.remove(entry, idElements, statements)
   if (removed === statements.length) return inexpressible
-  const existing = await existingIds(destination, targetOf(entry), idElements)
+  const places = await existingPlaces(destination, entry, key, idElements)
+  const existing = new Set(places.map(({ idElement }) => identityKey(idElement)))
   const left = gone.filter(({ idElement }) => existing.has(identityKey(idElement)))
   return [...new Set([...inexpressible, ...left])]
 }

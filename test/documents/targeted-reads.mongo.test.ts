@@ -237,6 +237,30 @@ describe('reading changed documents of a sharded source', () => {
     expect(await content('copy')).toEqual(await content('source'))
   })
 
+  it('leaves nothing under the former key of a document that was deleted, inserted again and given another key', async () => {
+    const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
+    await using _ = asked
+    // The keys 1 and 15 are on one shard of the source, and on two of the destination.
+    await sharded.moveChunk('app.source', { k: 15 }, 0)
+    const before = await changes(entry, async () => {
+      await on('source').deleteOne({ _id: 1, k: 1 })
+      await on('source').insertOne({ _id: 1, k: 1 })
+    })
+    expect(before.map(({ kind }) => kind)).toEqual(['delete', 'insert'])
+    await apply(entry, before.slice(0, 1))
+    expect(await on('copy').find().toArray()).toEqual([{ _id: 1, k: 1 }])
+    const after = await changes(entry, () => on('source').updateOne({ _id: 1, k: 1 }, { $set: { k: 15 } }))
+    expect(after.map(({ kind }) => kind)).toEqual(['update'])
+    await apply(entry, [...before.slice(1), ...after])
+    const rekeyed = await on('copy').find().toArray()
+    const deleted = await changes(entry, () => on('source').deleteOne({ _id: 1, k: 15 }))
+    await apply(entry, deleted)
+    expect({ rekeyed, deleted: await on('copy').find().toArray() }).toEqual({
+      rekeyed: [{ _id: 1, k: 15 }],
+      deleted: [],
+    })
+  })
+
   it.each<[string, Key, unknown[], (id: number) => Document]>([
     ['a number', { k: 1 }, [10, 20], (k) => ({ k })],
     ['a hashed text', { k: 'hashed' }, [], (id) => ({ k: `value ${id}` })],
