@@ -125,10 +125,10 @@ export function isPlaced(entry: CatalogEntry): boolean {
 }
 
 /**
- * True if the document can be inserted, and replaced only if the insert is refused. If several events of a keyed
- * collection are folded, one of them may have changed the shard key. The destination may have the document under the former
- * key already, from a read of the source that an earlier batch made, or from an attempt before a crash. That key may be on
- * another shard, where no `_id` index refuses the insert, and no later event names it.
+ * True if the document can be inserted, and need be replaced only if the insert is refused. In a keyed collection, one of
+ * several folded events may have changed the shard key. The destination may have the document under the former key
+ * already, from a read of the source that an earlier batch made, or from an attempt before a crash. If that key is on
+ * another shard, no `_id` index refuses the insert, and no later event names the key.
  */
 export function isInsert({ fresh, folded }: Identity, entry: CatalogEntry): boolean {
   return fresh && !(folded && isKeyed(entry))
