@@ -15,6 +15,11 @@ export interface Identity {
    * known. A deleted document has no key here, because it may exist again under another one.
    */
   documentKey: Buffer | null
+  /**
+   * The document key of a delete that is the only event of the batch. The document with this key is gone, whatever
+   * other documents have its `_id`. Null for all other changes.
+   */
+  deletedKey: Buffer | null
   /** The document, when the newest event contains all of it; otherwise null. */
   document: Buffer | null
   /** The newest event is a delete. */
@@ -52,6 +57,7 @@ export function unread(idElement: Buffer): Identity {
   return {
     idElement,
     documentKey: null,
+    deletedKey: null,
     document: null,
     deleted: false,
     fresh: false,
@@ -69,6 +75,7 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
     return {
       idElement,
       documentKey: deleted ? null : event.documentKey,
+      deletedKey: deleted ? event.documentKey : null,
       document: event.document,
       deleted,
       fresh: inserted,
@@ -81,6 +88,7 @@ export function fold(known: Identity | undefined, event: ChangeEvent, idElement:
   if (event.kind === 'delete' || !event.documentKey || !known.documentKey?.equals(event.documentKey)) {
     known.documentKey = null
   }
+  known.deletedKey = null
   known.document = event.document
   known.deleted = event.kind === 'delete'
   known.inserted ||= inserted

@@ -1,4 +1,5 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
+import type { TypedValue } from '../domain/raw-bson.ts'
 import { isAddressable, type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { MovedError, renamedTo } from '../mongo/collection-name.ts'
@@ -23,17 +24,43 @@ export async function placedElsewhere(
   const wanted = new Map<IdentityKey, string>()
   for (const document of documents) {
     const identity = identityKey(idElementOf(document))
-    if (!shardKeyValues(document, key).every(isAddressable)) elsewhere.add(identity)
-    wanted.set(identity, textOf(document, key))
+    const values = shardKeyValues(document, key)
+    if (!values.every(isAddressable)) elsewhere.add(identity)
+    wanted.set(identity, textOf(values))
   }
-  const ids = documents.map((document) => idOf(idElementOf(document)))
+  for (const { idElement, values } of await existingPlaces(destination, entry, key, documents.map(idElementOf))) {
+    const identity = identityKey(idElement)
+    if (textOf(values) !== wanted.get(identity)) elsewhere.add(identity)
+  }
+  return elsewhere
+}
+
+/** Where a document is stored. */
+export interface Place {
+  idElement: Buffer
+  /** The document's shard key values, in the order of the fields of the key. */
+  values: TypedValue[]
+}
+
+/**
+ * Returns what the destination has with these `_id`s. Keeps no more of each document than its place: the server returns
+ * whole top-level fields, which may be large if the key is a nested field.
+ * @throws MovedError if the destination's collection is not in the entry's namespace
+ */
+export async function existingPlaces(
+  destination: Cluster,
+  entry: CatalogEntry,
+  key: ShardKey,
+  idElements: readonly Buffer[],
+): Promise<Place[]> {
+  const ids = idElements.map((idElement) => idOf(idElement))
   const fields = [...new Set(key.map(({ path }) => path.split('.')[0] as string))]
+  const found: Place[] = []
   try {
     for await (const batch of readDocuments(destination, targetOf(entry), { ids, fields }, destination.latest)) {
-      for (const existing of batch) {
-        const identity = identityKey(idElementOf(existing))
-        if (textOf(existing, key) !== wanted.get(identity)) elsewhere.add(identity)
-      }
+      // A part of the document's buffer would keep all of it in memory, so both are copies.
+      for (const document of batch)
+        found.push({ idElement: Buffer.from(idElementOf(document)), values: shardKeyValues(document, key) })
     }
   } catch (error) {
     // Throws the same error as a write does, so that the caller looks for the collection on the destination and not on
@@ -41,11 +68,9 @@ export async function placedElsewhere(
     if (renamedTo(error) !== undefined) throw new MovedError(movedText(entry, error))
     throw error
   }
-  return elsewhere
+  return found
 }
 
-function textOf(document: Buffer, key: ShardKey): string {
-  return shardKeyValues(document, key)
-    .map((value) => `${value.length}:${value.latin1Slice()}`)
-    .join()
+function textOf(values: readonly TypedValue[]): string {
+  return values.map((value) => `${value.length}:${value.latin1Slice()}`).join()
 }

@@ -14,11 +14,13 @@ import {
 } from './identity.ts'
 import {
   allSettled,
+  isInsert,
   mayBeRepeated,
   type ReconcileDependencies,
   readCurrent,
   refuseEqual,
   removeAbsent,
+  replace,
 } from './reconcile-steps.ts'
 import { reconcileUnread, replaceInPlace } from './reconcile-unread.ts'
 import { recordTombstones } from './record-tombstones.ts'
@@ -83,11 +85,11 @@ async function inBulk(
   // inserted with an existing `_id` may be another document, from another shard.
   const trustsEvents = !mayBeRepeated(dependencies, entry, identities.values())
   const insert = async (): Promise<void> => {
-    if (trustsEvents) return await writer.insert(entry, inserts)
+    if (trustsEvents) return await replace(dependencies, entry, await writer.insertNew(entry, inserts))
     await reconcileByIds(await writer.insertNew(entry, inserts))
   }
-  const replace = async (): Promise<void> => {
-    if (trustsEvents || !dependencies.destination.sharded) return await writer.upsert(entry, replacements)
+  const update = async (): Promise<void> => {
+    if (trustsEvents || !dependencies.destination.sharded) return await replace(dependencies, entry, replacements)
     // A destination that is still keyed by `_id` does not show whether it has this document or another one.
     if (!isKeyed(entry)) return await reconcileByIds(replacements)
     await reconcileByIds(await replaceInPlace(dependencies, entry, replacements))
@@ -99,14 +101,14 @@ async function inBulk(
   for (const identity of identities.values()) {
     if (identity.deleted && trustsEvents) deleted.push(identity.idElement)
     else if (!identity.document || (identity.folded && !trustsEvents)) unread.push(identity)
-    else if (identity.fresh) inserts.push(identity.document)
+    else if (isInsert(identity, entry)) inserts.push(identity.document)
     else replacements.push(identity.document)
   }
   try {
     await allSettled([
       removeAbsent(dependencies, entry, deleted),
       insert(),
-      replace(),
+      update(),
       reconcileUnread(dependencies, entry, unread, notBefore, !trustsEvents),
     ])
   } catch (error) {

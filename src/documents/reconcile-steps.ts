@@ -1,6 +1,7 @@
 import { proveGone } from '../definitions/listing.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import { isCollated } from '../domain/definition.ts'
 import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
@@ -12,6 +13,7 @@ import { equalUnderCollation, refuseDuplicate } from './duplicate-ids.ts'
 import { type Identity, type IdentityKey, idElementOf, identityKey } from './identity.ts'
 import { type RequestedDocuments, readDocuments } from './read-documents.ts'
 import { recordTombstones, type TombstoneRecorder } from './record-tombstones.ts'
+import { removePlaced, replacePlaced } from './remove-keyed.ts'
 import type { DocumentWriter } from './write-identities.ts'
 
 export interface ReconcileDependencies extends TombstoneRecorder {
@@ -113,6 +115,35 @@ export async function readCurrent(
   }
 }
 
+/**
+ * True if the destination may have documents with one `_id` on several shards, and nothing but this application writes
+ * them: the collection is copied. Under a collation, an `_id` may exist in another spelling, so documents are addressed
+ * by `_id` alone.
+ */
+export function isPlaced(entry: CatalogEntry): boolean {
+  return entry.state === 'copied' && isKeyed(entry) && !isCollated(entry.wanted.options)
+}
+
+/**
+ * True if the document can be inserted, and need be replaced only if the insert is refused. In a keyed collection, one of
+ * several folded events may have changed the shard key. The destination may have the document under the former key
+ * already, from a read of the source that an earlier batch made, or from an attempt before a crash. If that key is on
+ * another shard, no `_id` index refuses the insert, and no later event names the key.
+ */
+export function isInsert({ fresh, folded }: Identity, entry: CatalogEntry): boolean {
+  return fresh && !(folded && isKeyed(entry))
+}
+
+/** Replaces documents that the destination may have under other shard key values. */
+export async function replace(
+  dependencies: ReconcileDependencies,
+  entry: CatalogEntry,
+  documents: Buffer[],
+): Promise<void> {
+  if (isPlaced(entry)) await replacePlaced(dependencies, entry, documents)
+  else await dependencies.writer.upsert(entry, documents)
+}
+
 export async function removeAbsent(
   dependencies: ReconcileDependencies,
   entry: CatalogEntry,
@@ -123,7 +154,8 @@ export async function removeAbsent(
     const removed = absent.map((idElement) => ({ idElement }))
     await recordTombstones(dependencies, entry, removed)
   }
-  await dependencies.writer.delete(entry, absent)
+  if (isPlaced(entry)) await removePlaced(dependencies, entry, absent)
+  else await dependencies.writer.delete(entry, absent)
 }
 
 /** Waits for all writes of an attempt before a retry may start; otherwise an older write could arrive last. */

@@ -4,7 +4,16 @@ import { inParallel } from '../domain/in-parallel.ts'
 import { isKeyed } from '../domain/shard-key.ts'
 import { type Identity, type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { placedElsewhere } from './placed-elsewhere.ts'
-import { allSettled, type ReconcileDependencies, readCurrent, refuseSecond, removeAbsent } from './reconcile-steps.ts'
+import {
+  allSettled,
+  isInsert,
+  type ReconcileDependencies,
+  readCurrent,
+  refuseSecond,
+  removeAbsent,
+  replace,
+} from './reconcile-steps.ts'
+import { deletedKeyOf, removeDeleted } from './remove-keyed.ts'
 import { chunkMapOf } from './source-chunks.ts'
 import { hasKey, planReads, type TargetedGroup } from './target-reads.ts'
 
@@ -18,8 +27,9 @@ const groupsAtOnce = 4
  * A router sends a read by `_id` to every shard, unless `_id` is the shard key. So a document is first asked for with the
  * shard key values of its event, from one shard (`reconcileTargeted`). It is asked for by `_id` alone if
  *
- * - it is not found there, because it was deleted, its key was changed, or the collection has another shard key now;
- * - an event of it is a delete, or its events have different keys. It may exist under another key, on another shard;
+ * - it is not found there, because it was deleted, its key was changed, or the collection has another shard key now. If
+ *   a delete is its only event, nothing else need be asked for: that key is gone (`removeDeleted`);
+ * - one of several events is a delete, or they have different keys. It may exist under another key, on another shard;
  * - the destination has the `_id` under another key. Either the key was changed, or the source has two documents with
  *   this `_id`, which only a read by `_id` finds, and which must not replace each other;
  * - the shard key in the catalog is `_id` alone, also if events already name the document by a refined key. The
@@ -40,28 +50,45 @@ export async function reconcileUnread(
   // by another one with the same `_id`.
   const map = source.idsMayRepeat && isKeyed(entry) ? chunkMapOf(source, entry, dependencies.context.journal) : null
   if (!map) return await reconcileByIds(dependencies, entry, unread, notBefore, mayHaveDuplicates)
-  const { groups, byId } = planReads(map, unread, ({ documentKey }) => documentKey)
+  const keyOf = (identity: Identity) => identity.documentKey ?? deletedKeyOf(identity, entry, map.key)
+  const { groups, byId } = planReads(map, unread, keyOf)
   const again = [...byId]
   await inParallel(groupsAtOnce, groups, async (group) => {
-    const isExact = (document: Buffer, { documentKey }: Identity) =>
-      documentKey !== null && hasKey(document, documentKey, map.key)
-    again.push(...(await reconcileTargeted(dependencies, entry, group, notBefore, isExact)))
+    const isExact = (document: Buffer, identity: Identity) => {
+      const key = keyOf(identity)
+      return key !== null && hasKey(document, key, map.key)
+    }
+    const open = await reconcileTargeted(dependencies, entry, group, notBefore, isExact)
+    again.push(...open.otherwise)
+    const gone = open.missing.filter((identity) => deletedKeyOf(identity, entry, map.key))
+    again.push(...open.missing.filter((identity) => !gone.includes(identity)))
+    again.push(...(await removeDeleted(dependencies, entry, gone)))
   })
   await reconcileByIds(dependencies, entry, again, notBefore, mayHaveDuplicates)
 }
 
-/** Reads documents of one shard and writes them. Returns the identities that must be asked for by `_id`. */
+/** Identities that a read by their keys did not settle. */
+interface Open {
+  /** The source has no document under the key. */
+  missing: Identity[]
+  /** The document, or another one with its `_id`, has other shard key values on one of the clusters. */
+  otherwise: Identity[]
+}
+
+/** Reads documents of one shard and writes them. Returns what remains. */
 async function reconcileTargeted(
   dependencies: ReconcileDependencies,
   entry: CatalogEntry,
   { items, conditions }: TargetedGroup<Identity>,
   notBefore: ClusterTime,
   isExact: (document: Buffer, identity: Identity) => boolean,
-): Promise<Identity[]> {
+): Promise<Open> {
   const { writer } = dependencies
   const identities = new Map(items.map((identity) => [identityKey(identity.idElement), identity]))
   const open = new Map(identities)
   const otherwise = new Map<IdentityKey, Identity>()
+  /** Documents that the source has under their keys, whether they could be written or not. */
+  const found = new Set<IdentityKey>()
   const ids = items.map(({ idElement }) => idOf(idElement))
   const gone = await readCurrent(dependencies, entry, { ids, conditions }, notBefore, async (documents) => {
     const fresh: Buffer[] = []
@@ -76,6 +103,9 @@ async function reconcileTargeted(
         continue
       }
       exact.add(key)
+      found.add(key)
+      // Even a folded one is inserted: it has the key that all its events name. If the destination has it under another key,
+      // the event by which it left that key is still to come.
       const list = identity.fresh ? fresh : known
       list.push(document)
     }
@@ -90,7 +120,12 @@ async function reconcileTargeted(
     await allSettled([insert(), update()])
     for (const key of exact) open.delete(key)
   })
-  return gone ? [] : [...new Map([...open, ...otherwise]).values()]
+  if (gone) return { missing: [], otherwise: [] }
+  const isMissing = ([key]: [IdentityKey, Identity]): boolean => !found.has(key) && !otherwise.has(key)
+  const missing = new Map([...open].filter(isMissing))
+  const rest = new Map([...open, ...otherwise])
+  for (const key of missing.keys()) rest.delete(key)
+  return { missing: [...missing.values()], otherwise: [...rest.values()] }
 }
 
 /**
@@ -130,11 +165,13 @@ async function reconcileByIds(
       for (const document of documents) {
         const key = identityKey(idElementOf(document))
         if (mayHaveDuplicates) await refuseSecond(dependencies, entry, readKeys, key, document)
-        const list = missing.get(key)?.fresh ? fresh : known
+        const identity = missing.get(key)
+        const list = identity && isInsert(identity, entry) ? fresh : known
         missing.delete(key)
         list.push(document)
       }
-      await allSettled([writer.insert(entry, fresh), writer.upsert(entry, known)])
+      const insert = async () => replace(dependencies, entry, await writer.insertNew(entry, fresh))
+      await allSettled([insert(), replace(dependencies, entry, known)])
     })
     if (gone) return
   }

@@ -62,9 +62,7 @@ export function keyedUpsert(
 ): { removeOthers: Buffer; upsert: Buffer } | null {
   const values = shardKeyValues(document, key)
   if (!values.every(isAddressable)) return null
-  const conditions = key.flatMap(({ path }, at) =>
-    path === '_id' ? [] : [{ name: path, value: typedDocument(buildDocument([equals(values[at] as TypedValue)])) }],
-  )
+  const conditions = conditionsOf(values, key)
   const id = { name: '_id', value: withoutName(idElement) }
   const others = { name: '$nor', value: typedArray([buildDocument(conditions)]) }
   const filter = (fields: { name: string; value: TypedValue }[]) => ({
@@ -79,6 +77,26 @@ export function keyedUpsert(
       { name: 'upsert', value: Buffer.from([bsonType.boolean, 1]) },
     ]),
   }
+}
+
+/**
+ * `{q: {_id, and the shard key}, limit: 1}`: removes the document with these shard key values, and asks only the shard
+ * that has them. Null when a filter cannot express the values.
+ * @param values in the order of the fields of the key
+ */
+export function keyedDelete(idElement: Buffer, values: readonly TypedValue[], key: ShardKey): Buffer | null {
+  if (!values.every(isAddressable)) return null
+  const fields = [{ name: '_id', value: withoutName(idElement) }, ...conditionsOf(values, key)]
+  return buildDocument([
+    { name: 'q', value: typedDocument(buildDocument(fields)) },
+    { name: 'limit', value: typedInt32(1) },
+  ])
+}
+
+function conditionsOf(values: readonly TypedValue[], key: ShardKey): { name: string; value: TypedValue }[] {
+  return key.flatMap(({ path }, at) =>
+    path === '_id' ? [] : [{ name: path, value: typedDocument(buildDocument([equals(values[at] as TypedValue)])) }],
+  )
 }
 
 function equals(value: TypedValue): { name: string; value: TypedValue } {

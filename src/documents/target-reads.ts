@@ -79,6 +79,20 @@ export function hasKey(document: Buffer, documentKey: Buffer, key: ShardKey): bo
   return shardKeyValues(document, key).every((value, at) => value.equals(named[at] as TypedValue))
 }
 
+/**
+ * The values of a shard key in a document key; null if it does not name all fields. A field that the document does not
+ * have is not named either, and a document key of an earlier shard key does not name the fields that were added.
+ */
+export function namedValues(documentKey: Buffer, key: ShardKey): TypedValue[] | null {
+  const values: TypedValue[] = []
+  for (const { path } of key) {
+    const span = findSpan(documentKey, Buffer.from(path, 'utf8').latin1Slice())
+    if (!span) return null
+    values.push(typedValue(documentKey, span))
+  }
+  return values
+}
+
 /** A documentKey has dotted paths as names, and omits the fields that the document does not have (observed on 6.0.27). */
 function valuesOfKey(documentKey: Buffer, key: ShardKey): TypedValue[] {
   return key.map(({ path }) => {

@@ -40,12 +40,14 @@ const sequenceField = { insert: 'documents', update: 'updates', delete: 'deletes
  * Timestamp(0, 0) is preserved (`bypassEmptyTsReplacement`, 6.0.17 and later).
  * Throws when a whole command fails. The caller retries transient errors, which is safe because every statement is
  * idempotent.
+ * @param counted called with the number of documents that each command has affected
  */
 export async function writeStatements(
   cluster: Cluster,
   target: CollectionTarget,
   verb: Verb,
   statements: Buffer[],
+  counted: (affected: number) => void = () => {},
 ): Promise<StatementError[]> {
   const failed: StatementError[] = []
   let from = 0
@@ -57,7 +59,7 @@ export async function writeStatements(
       if (bytes > bytesMax && to > from) break
       to += 1
     }
-    failed.push(...(await send(cluster, target, verb, statements, from, to)))
+    failed.push(...(await send(cluster, target, verb, statements, from, to, counted)))
     from = to
   }
   return failed
@@ -75,11 +77,12 @@ async function send(
   statements: Buffer[],
   from: number,
   to: number,
+  counted: (affected: number) => void,
 ): Promise<StatementError[]> {
   const halves = async (): Promise<StatementError[]> => {
     const middle = (from + to) >> 1
-    const left = await send(cluster, target, verb, statements, from, middle)
-    return left.concat(await send(cluster, target, verb, statements, middle, to))
+    const left = await send(cluster, target, verb, statements, from, middle, counted)
+    return left.concat(await send(cluster, target, verb, statements, middle, to, counted))
   }
   let reply: Document
   try {
@@ -94,6 +97,7 @@ async function send(
   }
   const errors = (reply['writeErrors'] ?? []) as WriteError[]
   if (to - from > 1 && errors.some((error) => tooLarge.has(error.code))) return await halves()
+  counted(Number(reply['n'] ?? 0))
   return errors.map((error) => failureOf(verb, error, from + error.index))
 }
 

@@ -156,13 +156,35 @@ export class DocumentWriter {
   async delete(entry: CatalogEntry, idElements: Buffer[]): Promise<void> {
     if (idElements.length === 0) return
     const everywhere = isKeyed(entry)
-    const statements = idElements.map((idElement) => deleteStatement(idElement, everywhere))
-    const [failed] = await this.#write(entry, 'delete', statements)
-    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed, idElements[failed.index] as Buffer)
+    await this.remove(
+      entry,
+      idElements,
+      idElements.map((idElement) => deleteStatement(idElement, everywhere)),
+    )
   }
 
-  async #write(entry: CatalogEntry, verb: Verb, statements: Buffer[]): Promise<StatementError[]> {
-    const write = (): Promise<StatementError[]> => writeStatements(this.#destination, targetOf(entry), verb, statements)
+  /**
+   * Sends statements that delete documents with these `_id`s, in the same order. Returns how many documents they have
+   * removed.
+   */
+  async remove(entry: CatalogEntry, idElements: readonly Buffer[], statements: Buffer[]): Promise<number> {
+    if (statements.length === 0) return 0
+    let removed = 0
+    const [failed] = await this.#write(entry, 'delete', statements, (count) => {
+      removed += count
+    })
+    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed, idElements[failed.index] as Buffer)
+    return removed
+  }
+
+  async #write(
+    entry: CatalogEntry,
+    verb: Verb,
+    statements: Buffer[],
+    counted?: (affected: number) => void,
+  ): Promise<StatementError[]> {
+    const write = (): Promise<StatementError[]> =>
+      writeStatements(this.#destination, targetOf(entry), verb, statements, counted)
     return await (this.#meter?.time('applyWrite', write) ?? write())
   }
 

@@ -20,6 +20,8 @@ export interface Rules {
   others: 'removed' | 'kept'
   /** Whether the document of several events, one of them a delete, is read by `_id`. */
   foldedDelete: 'read by _id' | 'removed under the key of the delete'
+  /** How a document is written that a read by `_id` finds and whose first event is an insert. */
+  foldedInsert: 'replaced' | 'inserted'
 }
 
 export const rules: Rules = {
@@ -27,6 +29,7 @@ export const rules: Rules = {
   missing: 'read by _id',
   others: 'removed',
   foldedDelete: 'read by _id',
+  foldedInsert: 'replaced',
 }
 
 /** What the servers do, which tandem cannot choose. */
@@ -204,6 +207,9 @@ function applySteps(state: State, rules: Rules, { oneShard }: Servers): Step[] {
       // The document moved meanwhile. It must be read again.
       if (batch.found.length > 1) return next('found it twice', { asked: '', found: [] })
       const [writes = null] = batch.found
+      const isRefused = writes !== null && (destination[writes.key] !== null || (oneShard && existing.length > 0))
+      if (writes && batch.fresh && !isRefused && rules.foldedInsert === 'inserted')
+        return acknowledged('inserts', { destination: { ...destination, [writes.key]: writes.version } })
       const removes = existing.filter((key) => key !== writes?.key).join('')
       const isKept = writes !== null && rules.others === 'kept'
       return next('was asked', { doing: 'remove', writes, removes: isKept ? '' : removes })

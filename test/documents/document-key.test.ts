@@ -43,8 +43,17 @@ describe('the documents of a keyed collection', () => {
     for (const servers of [apart, together]) expect(firstViolation(sequences(2), 1, servers)).toBeNull()
   })
 
-  it.each<Partial<Rules>>([{ missing: 'removed' }, { others: 'kept' }])('need every rule: %o', (changed) => {
-    expect(firstViolation(sequences(3), 0, apart, changed)).not.toBeNull()
+  it.each<Partial<Rules>>([{ missing: 'removed' }, { others: 'kept' }, { foldedInsert: 'inserted' }])(
+    'need every rule: %o',
+    (changed) => {
+      expect(firstViolation(sequences(3), 0, apart, changed)).not.toBeNull()
+    },
+  )
+
+  it('lose their former key if they are inserted again, get another key and are deleted', () => {
+    const steps: SourceStep[] = ['delete', 'insert a', 'rekey', 'delete']
+    for (const servers of [apart, together]) expect(firstViolation([steps], 0, servers)).toBeNull()
+    expect(firstViolation([steps], 0, apart, { foldedInsert: 'inserted' })).not.toBeNull()
   })
 
   it('need the former key in the event of a change of the key on one shard, as 6.0 writes it', () => {

@@ -2,12 +2,15 @@ import { BSONRegExp, type Document, MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { listCollections } from '../../src/definitions/listing.ts'
 import { identityKey, unread } from '../../src/documents/identity.ts'
+import { existingPlaces } from '../../src/documents/placed-elsewhere.ts'
 import { reconcileDocuments } from '../../src/documents/reconcile-documents.ts'
+import { removeDeleted } from '../../src/documents/remove-keyed.ts'
 import { DocumentWriter } from '../../src/documents/write-identities.ts'
 import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { idElementOf } from '../../src/domain/id-element.ts'
-import { requestedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
+import { requestedShardKey, type ShardKey, shardKeyValues } from '../../src/domain/shard-key.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
+import { MovedError } from '../../src/mongo/collection-name.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { testCluster, testContext } from '../mongo/clusters.ts'
@@ -146,6 +149,78 @@ describe('writing into a collection whose shard key is not _id', () => {
     expect(await stored()).toHaveLength(2)
     expect(entry.hasTombstones).toBe(true)
     expect((await metadata.tombstones.read(entry.uuid, null, 10)).map((one) => one.idElement)).toEqual([idElement])
+  })
+
+  it.each([
+    ['its event contains', true],
+    ['is read', false],
+  ])(
+    'a document that was inserted and then given another key, which %s, is not kept under both keys',
+    async (_what, isContained) => {
+      const entry = await create([{ k: 1 }])
+      // From the attempt before a crash. The source counts as a replica set, whose events are trusted.
+      await writer.insert(entry, [document(['_id', 1], ['k', 10])])
+      await client
+        .db('app')
+        .collection<{ _id: number }>('wanted')
+        .insertOne({ _id: 1, k: 90 } as never)
+      const [wanted] = await listCollections(cluster, 'app', 'wanted')
+      const read = { ...entry, uuid: wanted?.uuid ?? '', sourceName: 'wanted' }
+      const source = testCluster(sharded.uri, 'keyed-writes-source')
+      await using _ = { [Symbol.asyncDispose]: () => source.close() }
+      await readFacts(source)
+      source.idsMayRepeat = false
+      const context = testContext()
+      const metadata = new Metadata(cluster, context)
+      const dependencies = { source, destination: cluster, metadata, writer, context, nextOrder: () => 1 }
+      const changed = document(['_id', 1], ['k', 90])
+      const idElement = idElementOf(changed)
+      const identity = {
+        ...unread(idElement),
+        document: isContained ? changed : null,
+        fresh: true,
+        inserted: true,
+        folded: true,
+      }
+      await reconcileDocuments(dependencies, read, new Map([[identityKey(idElement), identity]]), cluster.latest)
+      expect(await stored()).toEqual([{ _id: 1, k: 90 }])
+    },
+  )
+
+  it('what is remembered of a document is its shard key values, and not the field that contains them', async () => {
+    const entry = await create([{ 'a.b': 1 }])
+    const large = document(
+      ['_id', 1],
+      [
+        'a',
+        nested([
+          ['b', 7],
+          ['c', 'x'.repeat(1_000_000)],
+        ]),
+      ],
+    )
+    await writer.insert(entry, [large])
+    const places = await existingPlaces(cluster, entry, entry.shardKey as ShardKey, [idElementOf(large)])
+    expect(places).toEqual([
+      { idElement: idElementOf(large), values: shardKeyValues(large, entry.shardKey as ShardKey) },
+    ])
+    const buffers = places.flatMap(({ idElement, values }) => [idElement, ...values])
+    for (const { buffer } of buffers) expect(buffer.byteLength).toBeLessThan(100_000)
+  })
+
+  it('a delete that finds the collection renamed meanwhile has it located again', async () => {
+    const entry = await create([{ k: 1 }])
+    class Renaming extends DocumentWriter {
+      override async remove(...parameters: Parameters<DocumentWriter['remove']>): Promise<number> {
+        const removed = await super.remove(...parameters)
+        await client.db('app').renameCollection('things', 'renamed')
+        return removed
+      }
+    }
+    const parts = { destination: cluster, writer: new Renaming(cluster, async () => false) }
+    const deletedKey = document(['_id', 1], ['k', 10])
+    const gone = { ...unread(idElementOf(deletedKey)), deletedKey, deleted: true }
+    await expect(removeDeleted(parts, entry, [gone])).rejects.toBeInstanceOf(MovedError)
   })
 
   it('under a collation, a document whose shard key changed on the source exists once afterwards', async () => {

@@ -1,7 +1,8 @@
 import { BSON, type Document } from 'mongodb'
 import { describe, expect, it } from 'vitest'
 import { idElementOf } from '../../src/documents/identity.ts'
-import { deleteStatement, keyedUpsert } from '../../src/documents/statements.ts'
+import { deleteStatement, keyedDelete, keyedUpsert } from '../../src/documents/statements.ts'
+import { shardKeyValues } from '../../src/domain/shard-key.ts'
 
 const decode = (bytes: Buffer): Document => BSON.deserialize(bytes)
 const upsertOf = (document: Document, ...paths: string[]) => {
@@ -27,6 +28,16 @@ describe('an upsert into a collection whose shard key is not only _id', () => {
   it('is null if a filter cannot express a shard key value', () => {
     expect(upsertOf({ _id: 1, k: /a/ }, 'k')).toBeNull()
   })
+})
+
+it('a delete by the shard key names each of its fields once, and is null if a filter cannot express a value', () => {
+  const idElement = idElementOf(Buffer.from(BSON.serialize({ _id: 7 })))
+  const key = ['k', '_id', 'a.b'].map((path) => ({ path, hashed: false }))
+  const deleteOf = (document: Document) =>
+    keyedDelete(idElement, shardKeyValues(Buffer.from(BSON.serialize(document)), key), key)
+  const q = { _id: 7, k: { $eq: 'x' }, 'a.b': { $eq: null } }
+  expect(decode(deleteOf({ _id: 7, k: 'x' }) as Buffer)).toEqual({ q, limit: 1 })
+  expect(deleteOf({ _id: 7, k: /a/ })).toBeNull()
 })
 
 it('a delete has no limit if an _id may exist on several shards', () => {

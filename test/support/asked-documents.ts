@@ -59,6 +59,14 @@ export class AskedDocuments {
     )
   }
 
+  /** For each shard, how many statements of this kind it has received for a collection of `app`. */
+  async statements(collection: string, op: 'update' | 'remove'): Promise<number[]> {
+    const filter = { ns: `app.${collection}`, op, ts: { $gte: this.#since } }
+    return await Promise.all(
+      this.#clients.map((client) => client.db('app').collection('system.profile').countDocuments(filter)),
+    )
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     for (const client of this.#clients) {
       await client.db('app').command({ profile: 0 })

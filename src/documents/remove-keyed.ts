@@ -1,0 +1,119 @@
+import type { CatalogEntry } from '../domain/catalog.ts'
+import type { TypedValue } from '../domain/raw-bson.ts'
+import { type ShardKey, sameShardKey, shardKeyValues } from '../domain/shard-key.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { type Identity, type IdentityKey, idElementOf, identityKey } from './identity.ts'
+import { existingPlaces } from './placed-elsewhere.ts'
+import { deleteStatement, keyedDelete, keyedUpsert } from './statements.ts'
+import { namedValues } from './target-reads.ts'
+import type { DocumentWriter } from './write-identities.ts'
+
+interface Parts {
+  destination: Cluster
+  writer: DocumentWriter
+}
+
+/**
+ * Deletes and replacements in a copied collection whose shard key is not `_id`. A router sends a delete by `_id` to every
+ * shard, so each delete here names the shard key: that of the event, or the one under which the destination has the
+ * document. While a collection is copied, the copy may still insert the document under another key, so that
+ * everything with this `_id` is removed then (`DocumentWriter`).
+ */
+
+/** Removes everything that the destination has with these `_id`s. */
+export async function removePlaced(parts: Parts, entry: CatalogEntry, idElements: readonly Buffer[]): Promise<void> {
+  await removeOthers(parts, entry, idElements, new Map())
+}
+
+/**
+ * Writes documents, and removes the same documents under other shard key values before that: a unique index may refuse
+ * the new version because of the old one.
+ */
+export async function replacePlaced(parts: Parts, entry: CatalogEntry, documents: readonly Buffer[]): Promise<void> {
+  const { writer } = parts
+  const key = entry.shardKey ?? []
+  const inPlace: Buffer[] = []
+  const others: Buffer[] = []
+  for (const document of documents) {
+    const isExpressed = keyedUpsert(idElementOf(document), document, key) !== null
+    ;(isExpressed ? inPlace : others).push(document)
+  }
+  const wanted = new Map(inPlace.map((document) => [identityKey(idElementOf(document)), document]))
+  await removeOthers(parts, entry, inPlace.map(idElementOf), wanted)
+  await writer.upsertInPlace(entry, inPlace)
+  await writer.upsert(entry, others)
+}
+
+/** Removes what the destination has with these `_id`s, but nothing that has the shard key values of a wanted document. */
+async function removeOthers(
+  { destination, writer }: Parts,
+  entry: CatalogEntry,
+  idElements: readonly Buffer[],
+  wanted: ReadonlyMap<IdentityKey, Buffer>,
+): Promise<void> {
+  if (idElements.length === 0) return
+  const key = entry.shardKey ?? []
+  const removed: Buffer[] = []
+  const statements: Buffer[] = []
+  for (const { idElement, values } of await existingPlaces(destination, entry, key, idElements)) {
+    const document = wanted.get(identityKey(idElement))
+    if (document && sameValues(values, shardKeyValues(document, key))) continue
+    removed.push(idElement)
+    statements.push(keyedDelete(idElement, values, key) ?? deleteStatement(idElement, true))
+  }
+  await writer.remove(entry, removed, statements)
+}
+
+function sameValues(one: readonly TypedValue[], other: readonly TypedValue[]): boolean {
+  return one.every((value, at) => value.equals(other[at] as TypedValue))
+}
+
+/**
+ * The delete event whose key says which document is gone, or null if the delete must be judged by all documents with its
+ * `_id`. The key must name all fields of the destination's shard key. An event from before a refinement names fewer, and
+ * so does a document that lacks a field. An event from after a refinement that the destination has not followed names
+ * more. The source is then asked for, and the destination deletes, what has these values of the destination's key,
+ * whatever the added fields are.
+ * @param sourceKey the shard key by which the source is asked for the document
+ */
+export function deletedKeyOf(identity: Identity, entry: CatalogEntry, sourceKey: ShardKey): Buffer | null {
+  const { deletedKey } = identity
+  if (entry.state !== 'copied' || !deletedKey || !sameShardKey(entry.shardKey, sourceKey)) return null
+  return namedValues(deletedKey, sourceKey) ? deletedKey : null
+}
+
+/**
+ * Removes documents that the source no longer has under the keys of their delete events. Other documents with these
+ * `_id`s are not touched: the destination has such a document only if the source had it at a later time, and then an event
+ * names its key when it disappears (test/documents/document-key-model.ts).
+ *
+ * Returns the identities that the destination still has although the deletes found fewer documents than expected. They
+ * must be judged by all documents with their `_id`.
+ */
+export async function removeDeleted(
+  { destination, writer }: Parts,
+  entry: CatalogEntry,
+  gone: readonly Identity[],
+): Promise<Identity[]> {
+  if (gone.length === 0) return []
+  const key = entry.shardKey ?? []
+  const idElements: Buffer[] = []
+  const statements: Buffer[] = []
+  const inexpressible: Identity[] = []
+  for (const identity of gone) {
+    const values = identity.deletedKey && namedValues(identity.deletedKey, key)
+    const statement = values && keyedDelete(identity.idElement, values, key)
+    if (!statement) {
+      inexpressible.push(identity)
+      continue
+    }
+    idElements.push(identity.idElement)
+    statements.push(statement)
+  }
+  const removed = await writer.remove(entry, idElements, statements)
+  if (removed === statements.length) return inexpressible
+  const places = await existingPlaces(destination, entry, key, idElements)
+  const existing = new Set(places.map(({ idElement }) => identityKey(idElement)))
+  const left = gone.filter(({ idElement }) => existing.has(identityKey(idElement)))
+  return [...new Set([...inexpressible, ...left])]
+}
