@@ -31,18 +31,24 @@ export interface Privilege {
 
 /** Reads topology, identity, version and privileges. Also sets what `cluster` stores of them. */
 export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
-  const hello = await cluster.read('admin', { hello: 1 })
-  const build = await cluster.read('admin', { buildInfo: 1 })
-  const status = await cluster.read('admin', { connectionStatus: 1, showPrivileges: true })
+  const [hello, build, status] = await Promise.all([
+    cluster.read('admin', { hello: 1 }),
+    cluster.read('admin', { buildInfo: 1 }),
+    cluster.read('admin', { connectionStatus: 1, showPrivileges: true }),
+  ])
   const topology = hello['msg'] === 'isdbgrid' ? 'sharded' : hello['setName'] ? 'replicaSet' : 'standalone'
   const version = build['version'] as string
   cluster.sharded = topology === 'sharded'
   cluster.idsMayRepeat = cluster.sharded
   cluster.before6 = Number.parseInt(version, 10) < 6
+  const [identity, shards] = await Promise.all([
+    identityOf(cluster, topology),
+    topology === 'sharded' ? listShards(cluster) : [],
+  ])
   return {
     topology,
-    identity: await identityOf(cluster, topology),
-    shards: topology === 'sharded' ? await listShards(cluster) : [],
+    identity,
+    shards,
     privileges: (status['authInfo']?.authenticatedUserPrivileges ?? []) as Privilege[],
     version,
     major: Number.parseInt(version, 10),

@@ -1,5 +1,6 @@
 import type { Document, Timestamp } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import { both } from '../domain/in-parallel.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import { AuditStore } from './audit-store.ts'
 import type { StreamPosition } from './change-stream.ts'
@@ -127,8 +128,8 @@ export class Metadata {
     const schemaVersion = recordVersion(record)
     // A record with the other version does not match, so its version does not change.
     const created = { $setOnInsert: fields, $set: {} }
-    await this.#records(schemaVersion).findAndUpdate('sync', { _id: 'sync', schemaVersion }, created, true)
-    return (await this.loadSync()) ?? record
+    const found = await this.#records(schemaVersion).findAndUpdate('sync', { _id: 'sync', schemaVersion }, created, true)
+    return (found && recordOf(found)) ?? (await this.loadSync()) ?? record
   }
 
   async saveSync(record: SyncRecord): Promise<void> {
@@ -228,8 +229,7 @@ export class Metadata {
   }
 
   async createIndexes(): Promise<void> {
-    await this.segments.createIndexes()
-    await this.tombstones.createIndexes()
+    await both(this.segments.createIndexes(), this.tombstones.createIndexes())
   }
 }
 

@@ -1,6 +1,7 @@
 import type { Liveness } from '../coordination/liveness.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { sameFilters } from '../domain/filter-request.ts'
+import { both } from '../domain/in-parallel.ts'
 import type { NamespaceFilters } from '../domain/namespace-filter.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
@@ -45,9 +46,8 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
     if (!stored) throw error
     return stored
   }
-  await appendOplogNote(source, 'start')
   const metadata = new Metadata(destination, parts.context)
-  await metadata.removeMove()
+  await both(appendOplogNote(source, 'start'), metadata.removeMove())
   return await metadata.createSync({
     configuration,
     sourceIdentity: facts.source.identity,

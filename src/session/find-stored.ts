@@ -1,4 +1,5 @@
 import { FatalError } from '../domain/errors.ts'
+import { both } from '../domain/in-parallel.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { codeOf } from '../mongo/errors.ts'
 import type { ClusterFacts } from '../mongo/identity.ts'
@@ -28,8 +29,10 @@ export async function findStoredSync(
   context: RetryContext,
 ): Promise<SyncRecord | null> {
   const found: Found[] = []
+  const [record0, record1] = await both(loadRecord(clusters.cluster0, context), loadRecord(clusters.cluster1, context))
+  const records = { cluster0: record0, cluster1: record1 }
   for (const name of clusterNames) {
-    const record = await loadRecord(clusters[name], context)
+    const record = records[name]
     if (!record) continue
     refuseOtherClusters(name, record, facts)
     // An invalid generation must be refused before the generations are compared.

@@ -1,7 +1,7 @@
 import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
 import { SharedCatalog } from '../apply/shared-catalog.ts'
-import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesAtOnce, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { type Repaired, repairDifferences, repairedMax } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
@@ -24,7 +24,7 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { FilterChange } from '../domain/filter-request.ts'
-import { both } from '../domain/in-parallel.ts'
+import { all, both, inParallel } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { restoreBalancer, stopBalancer } from '../mongo/balancer.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -144,22 +144,30 @@ export class Replication {
     return this
   }
 
-  /** Blocks the destination, creates every collection with its options deferred, and stores the first positions. */
-  async initialise(): Promise<void> {
+  /**
+   * Blocks the destination, creates every collection with its options deferred, and stores the first positions.
+   * @param ensureCurrent rejects when the sync was reversed. Nothing is written before it resolves
+   */
+  async initialise(ensureCurrent: () => Promise<void>): Promise<void> {
     const { destination, metadata, record, context } = this.#parts
-    await this.#blockDestination()
-    await metadata.createIndexes()
-    // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
-    await this.#shared.correctNames()
+    // `databasesOf` adds the databases of the catalog, whose names may change below, but not their databases.
+    const [databases] = await both(databasesOf(this.commit), ensureCurrent())
+    const position = { kind: 'time', time: record.startTime } as const
+    await all([
+      this.#blockDestination(),
+      metadata.createIndexes(),
+      metadata.beginPartitions(record.partitions, position),
+      // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
+      this.#shared.correctNames(),
+    ])
     await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context))
     if (record.configuration.existingData === 'converge') {
       const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
       await takeOverExisting({ ...this.commit, metadata, shardingEntries })
     }
-    for (const database of await databasesOf(this.commit)) {
+    await inParallel(databasesAtOnce, [...databases], async (database) => {
       await this.#definitions.reconcile(database, 'all', 'copying')
-    }
-    await metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
+    })
   }
 
   /**

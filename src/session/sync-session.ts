@@ -16,7 +16,8 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { CollectionFigures } from '../mongo/collection-figures.ts'
 import { CommandStore } from '../mongo/command-store.ts'
 import { Heartbeat } from '../mongo/heartbeat.ts'
-import { Lease, type LeaseLoss, type LeaseOwner } from '../mongo/lease.ts'
+import { Lease, type LeaseOwner } from '../mongo/lease.ts'
+import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
@@ -274,6 +275,9 @@ export class SyncSession {
       if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
       if (sync.hasTag('decided')) throw new StoppedError()
       if (coordination.leading) {
+        // This state accepts no such report in this term, so it has nothing to undo.
+        const isDone = sync.context.term === coordination.term && !sync.can({ type: 'commit.renewed', ...peers.worked })
+        if (isDone && sync.hasTag('applicable')) return sync
         const mayBeOpen = sync.context.mayBeOpen && (await this.#isDestinationOpened())
         const after = await peers.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
         if (after.hasTag('applicable')) return after
