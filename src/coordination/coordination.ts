@@ -325,8 +325,7 @@ export class Coordination {
           const { token } = this
           const shown = this.#observed.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
           const [takesWork, atWork, stoppedFor] = [this.#claims.takesWork, this.#atWork, this.#stoppedFor]
-          const isShown =
-            shown?.takesWork === takesWork && shown.atWork === atWork && shown.stoppedFor === stoppedFor
+          const isShown = shown?.takesWork === takesWork && shown.atWork === atWork && shown.stoppedFor === stoppedFor
           // A round claims nothing before what it announces is stored.
           await this.#round(isShown ? null : this.#parts.lease.announce({ takesWork, atWork, stoppedFor }))
         }

@@ -262,11 +262,7 @@ export class DefinitionReconciler {
   }
 
   /** Keeps the destination's views whose names the filter does not select. */
-  async #dropViewsExcept(
-    database: string,
-    wanted: ListedCollection[],
-    existing: ListedCollection[],
-  ): Promise<void> {
+  async #dropViewsExcept(database: string, wanted: ListedCollection[], existing: ListedCollection[]): Promise<void> {
     await this.#destination.dropViewsExcept(database, wanted, await this.#selection.among(database, existing))
   }
 

@@ -94,6 +94,7 @@ export class Cluster {
     this.client = new MongoClient(uri, {
       appName,
       maxPoolSize: 64,
+      ...connectionsInAdvance(uri),
       retryReads: false,
       retryWrites: false,
       serverSelectionTimeoutMS: 5_000,
@@ -235,6 +236,19 @@ export class Cluster {
     this.#closed = true
     await Promise.allSettled([...this.#ending, ...[...this.#shards].map((client) => this.closeShard(client))])
     await this.client.close()
+  }
+}
+
+/**
+ * Opening a connection takes two round trips, and three to five with TLS and authentication. By default the driver opens
+ * none in advance and two at a time, so work that begins in parallel would wait for connections. The connection string
+ * may say otherwise.
+ */
+function connectionsInAdvance(uri: string): { minPoolSize?: number; maxConnecting?: number } {
+  const isGiven = (option: string): boolean => new RegExp(`[?&]${option}=`, 'i').test(uri)
+  return {
+    ...(isGiven('minPoolSize') ? {} : { minPoolSize: 6 }),
+    ...(isGiven('maxConnecting') ? {} : { maxConnecting: 8 }),
   }
 }
 

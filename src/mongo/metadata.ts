@@ -128,7 +128,12 @@ export class Metadata {
     const schemaVersion = recordVersion(record)
     // A record with the other version does not match, so its version does not change.
     const created = { $setOnInsert: fields, $set: {} }
-    const found = await this.#records(schemaVersion).findAndUpdate('sync', { _id: 'sync', schemaVersion }, created, true)
+    const found = await this.#records(schemaVersion).findAndUpdate(
+      'sync',
+      { _id: 'sync', schemaVersion },
+      created,
+      true,
+    )
     return (found && recordOf(found)) ?? (await this.loadSync()) ?? record
   }
 

@@ -1,3 +1,4 @@
+import type { CheckedClusters } from '../checks/check.ts'
 import type { Liveness } from '../coordination/liveness.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { sameFilters } from '../domain/filter-request.ts'
@@ -8,7 +9,7 @@ import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import type { RetryContext } from '../mongo/retry.ts'
-import { checkStart } from './start-checks.ts'
+import { type CheckedStart, checkStart } from './start-checks.ts'
 
 /** Minimum number of partitions. No sync needs more instances than this, so every instance gets partitions. */
 const partitionsMin = 16
@@ -33,13 +34,12 @@ export async function reachBoth({ cluster0, cluster1 }: Record<ClusterName, Clus
  * Stores the record of a new sync once all checks have passed. If another instance has stored a record first, returns
  * that record.
  */
-export async function beginSync(configuration: StartConfiguration, parts: BeginSyncParts): Promise<SyncRecord> {
+export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts): Promise<SyncRecord> {
+  const { configuration, source, destination } = clusters
   await reachLiveness(configuration, parts)
-  const source = parts.clusters[configuration.source]
-  const destination = parts.clusters[configuration.destination]
-  let facts: Awaited<ReturnType<typeof checkStart>>
+  let facts: CheckedStart
   try {
-    facts = await checkStart(configuration, source, destination)
+    facts = await checkStart(clusters)
   } catch (error) {
     // Another instance may have begun the sync and filled the destination after the search for a stored sync.
     const stored = await parts.findStored()

@@ -130,8 +130,11 @@ export class Replication {
     }
   }
 
-  /** Loads the stored state, and the current namespace of each collection on the destination. */
-  async load(): Promise<this> {
+  /**
+   * Loads the stored state, and the current namespace of each collection on the destination.
+   * @param loaded called when all of the stored state is loaded; rejects if it is not valid
+   */
+  async load(loaded: () => Promise<void> = async () => {}): Promise<this> {
     const { metadata } = this.#parts
     // Orders of tombstones must increase even when the clock was set back since the last run.
     const [, highestOrder] = await both(this.#shared.load(), metadata.tombstones.highestOrder())
@@ -140,7 +143,7 @@ export class Replication {
     // A copied collection has tombstones if their removal was interrupted.
     const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(entries.map(({ uuid }) => uuid)) : new Set()
     for (const entry of entries) entry.hasTombstones = recorded.has(entry.uuid)
-    await this.#shared.findNames()
+    await both(this.#shared.findNames(), loaded())
     return this
   }
 
@@ -149,14 +152,18 @@ export class Replication {
    * @param ensureCurrent rejects when the sync was reversed. Nothing is written before it resolves
    */
   async initialise(ensureCurrent: () => Promise<void>): Promise<void> {
-    const { destination, metadata, record, context } = this.#parts
+    const { metadata, record } = this.#parts
     // `databasesOf` adds the databases of the catalog, whose names may change below, but not their databases.
     const [databases] = await both(databasesOf(this.commit), ensureCurrent())
-    const position = { kind: 'time', time: record.startTime } as const
+    const beginPartitions = metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
+    await both(this.#createAll(databases), beginPartitions)
+  }
+
+  async #createAll(databases: ReadonlySet<string>): Promise<void> {
+    const { destination, metadata, record, context } = this.#parts
     await all([
       this.#blockDestination(),
       metadata.createIndexes(),
-      metadata.beginPartitions(record.partitions, position),
       // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
       this.#shared.correctNames(),
     ])

@@ -87,12 +87,7 @@ const advising: Check[] = [
 ]
 
 /** Throws RefusedError with the reason and the remedy of the first error that a check finds. Writes nothing. */
-export async function checkStart(
-  configuration: StartConfiguration,
-  source: Cluster,
-  destination: Cluster,
-): Promise<CheckedStart> {
-  const clusters = await readClusters(configuration, source, destination)
+export async function checkStart(clusters: CheckedClusters): Promise<CheckedStart> {
   await refuseErrors(refusingAtOnce, clusters)
   await refuseErrors(refusingAfterReads, clusters)
   return clusters.facts
@@ -143,7 +138,7 @@ export async function findEverything(
     : [...ofPrivilegeCheck, ...findings.filter(({ name }) => name !== 'MissingPrivileges')]
 }
 
-async function readClusters(
+export async function readClusters(
   configuration: StartConfiguration,
   source: Cluster,
   destination: Cluster,

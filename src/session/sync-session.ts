@@ -213,8 +213,7 @@ export class SyncSession {
     await this.lead()
     const sync = await this.#untilApplicable(true, signal)
     // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
-    const replication = await this.load(true, sync)
-    await this.ensureNotReversed()
+    const replication = await this.load(true, sync, () => this.ensureNotReversed())
     if (signal.aborted) throw new StoppedError()
     replication.prepare()
     this.coordination.takeWork(true)
@@ -239,11 +238,12 @@ export class SyncSession {
    * @param current true: the loaded replication becomes the one on which a commit works; false: it only provides
    * figures, and only if no other was loaded before
    * @param sync the state whose filters apply
+   * @param check called when all of the stored state is loaded; rejects if it is not valid
    */
-  async load(current = true, sync = this.peers.sync): Promise<Replication> {
+  async load(current = true, sync = this.peers.sync, check?: () => Promise<void>): Promise<Replication> {
     const { context, runs } = this
     if (context.signal.aborted) throw new StoppedError()
-    const loaded = await this.#load(runs.signal, sync)
+    const loaded = await this.#load(runs.signal, sync, check)
     if (current) runs.latest = loaded
     else runs.latest ??= loaded
     return loaded
@@ -254,11 +254,11 @@ export class SyncSession {
     return this.#load(AbortSignal.any([this.context.signal, signal]), this.peers.sync)
   }
 
-  #load(signal: AbortSignal, sync: SyncSnapshot): Promise<Replication> {
+  #load(signal: AbortSignal, sync: SyncSnapshot, check?: () => Promise<void>): Promise<Replication> {
     const context = { ...this.context, signal }
     const untilApplicable = async (): Promise<void> => void (await this.#untilApplicable(false, signal))
     const selection = this.#selectionOf(sync)
-    return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load()
+    return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load(check)
   }
 
   /**
