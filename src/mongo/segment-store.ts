@@ -1,5 +1,6 @@
 import { Binary, type Document } from 'mongodb'
 import type { Segment } from '../domain/catalog.ts'
+import { both } from '../domain/in-parallel.ts'
 import type { NaturalRead } from '../domain/natural-order.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
@@ -133,16 +134,13 @@ export class SegmentStore {
   ): Promise<Segment[]> {
     const read = { sort: inOrder, limit: limit + spareCandidates, projection: { _id: 1, schemaVersion: 1 } }
     const ownedBy = (owners: (OwnerToken | null)[]) => ({ done: false, claimable: true, owner: { $in: owners } })
-    // Which owners have expired is asked only when no segment is free, because each question takes a round trip.
-    let claimable = ownedBy([null])
-    let candidates = await this.#stored.find('segments', claimable, read)
-    if (candidates.length === 0) {
-      const expired = (await this.#ownersOfUnfinished()).filter(isExpired)
-      if (expired.length === 0) return []
-      claimable = ownedBy(expired)
-      candidates = await this.#stored.find('segments', claimable, read)
-      if (candidates.length === 0) return []
-    }
+    // As a rule no owner has expired, and the free segments that are read meanwhile are the candidates.
+    const findFree = this.#stored.find('segments', ownedBy([null]), read)
+    const [free, owners] = await both(findFree, this.#ownersOfUnfinished())
+    const expired = owners.filter(isExpired)
+    const claimable = ownedBy([null, ...expired])
+    const candidates = expired.length === 0 ? free : await this.#stored.find('segments', claimable, read)
+    if (candidates.length === 0) return []
     // Even and odd claims choose from opposite ends, so that instances that claim at the same moment choose differently.
     const chosen =
       candidates.length > limit
