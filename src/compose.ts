@@ -20,6 +20,7 @@ import { Cluster, type ClusterName } from './mongo/cluster.ts'
 import { isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
+import { applicationName } from './mongo/predecessors.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { clusterNames, findStoredSync } from './session/find-stored.ts'
@@ -46,6 +47,8 @@ export interface ComposeOptions {
   onFailure: () => void
 }
 
+/** Why commands are refused before the clusters are asked. */
+const connects = 'tandem has just started and is connecting to both clusters; try again'
 /** Why commands are refused when both clusters have answered and the instance is not restored yet. */
 const readsState =
   'tandem is reading the stored state, or another process with the same --id still holds the lease; try again'
@@ -80,14 +83,16 @@ class ClusterConnection implements Connection {
   #booted: Promise<void> = Promise.resolve()
   #instance: SyncInstance | null = null
   #failure: unknown = null
-  /** The clusters that have not answered yet. */
-  readonly #waitingFor = new Map<ClusterName, { description: string; error?: unknown }>()
+  /** Why commands are refused, for each cluster that has not answered yet. That of `cluster0` is reported first. */
+  readonly #waitingFor = new Map<ClusterName, { description: string; error?: unknown }>(
+    clusterNames.map((name) => [name, { description: connects }]),
+  )
   readonly #reporting: Disposable[] = []
   #redis: RedisLiveness | null = null
 
   constructor(options: ComposeOptions) {
     this.#options = options
-    const appName = `tandem:${options.id}:${this.#incarnation}`
+    const appName = applicationName(options.id, this.#incarnation)
     this.#clusters = {
       cluster0: new Cluster('cluster0', options.cluster0, appName),
       cluster1: new Cluster('cluster1', options.cluster1, appName),
@@ -116,7 +121,7 @@ class ClusterConnection implements Connection {
     return this.#instance?.session?.metadata.audit ?? null
   }
 
-  /** Lets work in progress end for a limited time, then aborts it, because a cluster may not answer. */
+  /** Gives work in progress a limited time to end, and then aborts it, because a cluster may not answer. */
   async close(): Promise<void> {
     for (const report of this.#reporting) report[Symbol.dispose]()
     const abortTimer = setTimeout(() => this.#stop.abort(), closePatienceMS)
@@ -186,7 +191,8 @@ class ClusterConnection implements Connection {
       findStored,
       perform,
       onTransition: (snapshot) => {
-        // A failure that was stored before this process started is not its own: it stays up, so that `resume` can reach it.
+        // After a failure that was stored before this process started, the process keeps running, so that `resume` can
+        // reach it.
         if (stateLog.logged(snapshot) === 'FAILED' && this.#instance) onFailure()
       },
     })
@@ -206,7 +212,8 @@ class ClusterConnection implements Connection {
     for (const name of clusterNames) {
       this.#clusters[name].copyReadPreference = copyReadPreference
       if (copyReadPreference === 'primary' || this.#clusters[name].readsSecondaries) continue
-      const notice = `--copyReadPreference has no effect on ${name}: only replica sets of 6.0 or later are read from secondaries`
+      const reason = 'tandem reads from secondaries only on replica sets of 6.0 or later'
+      const notice = `--copyReadPreference has no effect on ${name}: ${reason}`
       journal('notice', { notice })
     }
   }
@@ -215,9 +222,8 @@ class ClusterConnection implements Connection {
   async #connectBoth(): Promise<Record<ClusterName, ClusterFacts>> {
     const failed = new AbortController()
     const signal = AbortSignal.any([this.#stop.signal, failed.signal])
-    // Set in this order, so that a request is refused because of cluster0 as long as neither answers.
     for (const name of clusterNames) {
-      this.#waitingFor.set(name, { description: `tandem waits for the first answer of ${name}; try again` })
+      this.#waitingFor.set(name, { description: `tandem is waiting for the first answer of ${name}; try again` })
     }
     try {
       const [cluster0, cluster1] = await Promise.all(clusterNames.map((name) => this.#connect(name, signal)))

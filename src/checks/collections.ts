@@ -9,7 +9,10 @@ import { refuseDistributions } from './refuse-sharding.ts'
 /** Databases that are read in parallel. */
 const databasesAtOnce = 8
 
-/** Finds each collection of the source that cannot be synced. */
+/**
+ * Finds each collection of the source whose kind cannot be synced, and in each database the first one that is being
+ * resharded.
+ */
 export const checkCollections: Check = async ({ source, selection }) => {
   const databases = await selection.databases(await listDatabases(source))
   const found = new Map<string, Finding[]>()

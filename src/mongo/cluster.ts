@@ -51,11 +51,13 @@ export class Cluster {
    * write blocking. Other clusters reject the field.
    */
   writesCarryBypass = false
+  /** The release of the server that the connection string reaches, such as "6.0.27". Set by `readFacts`. */
+  version = ''
   /** The connection goes through mongos. Set by `readFacts`. */
   sharded = false
   /**
-   * Whether two shards may have documents with the same `_id`. A sharded cluster allows that; the simulation, which has
-   * no document keys, has several shards without it.
+   * Whether two shards may have documents with the same `_id`. Every sharded cluster allows that. Only the simulation,
+   * whose change events contain no shard key values, simulates several shards and leaves this false.
    */
   idsMayRepeat = false
   /** Runs a release before 6.0: commands have no `collectionUUID` and change streams have no `showExpandedEvents`. */
@@ -94,7 +96,7 @@ export class Cluster {
     this.client = new MongoClient(uri, {
       appName,
       maxPoolSize: 64,
-      ...connectionsInAdvance(uri),
+      ...connectionsAtOnce(uri),
       retryReads: false,
       retryWrites: false,
       serverSelectionTimeoutMS: 5_000,
@@ -241,15 +243,12 @@ export class Cluster {
 
 /**
  * Opening a connection takes two round trips, and three to five with TLS and authentication. By default the driver opens
- * none in advance and two at a time, so work that begins in parallel would wait for connections. The connection string
- * may say otherwise.
+ * two at a time per server, so work that begins in parallel would wait for connections. `maxConnecting` of the connection
+ * string replaces this value
+ * (https://www.mongodb.com/docs/drivers/node/current/connect/connection-options/).
  */
-function connectionsInAdvance(uri: string): { minPoolSize?: number; maxConnecting?: number } {
-  const isGiven = (option: string): boolean => new RegExp(`[?&]${option}=`, 'i').test(uri)
-  return {
-    ...(isGiven('minPoolSize') ? {} : { minPoolSize: 6 }),
-    ...(isGiven('maxConnecting') ? {} : { maxConnecting: 8 }),
-  }
+function connectionsAtOnce(uri: string): { maxConnecting?: number } {
+  return /[?&]maxConnecting=/i.test(uri) ? {} : { maxConnecting: 8 }
 }
 
 /** The commands to which a server applies `defaultMaxTimeMS`. */

@@ -4,6 +4,7 @@ import { both } from '../domain/in-parallel.ts'
 import type { NaturalRead } from '../domain/natural-order.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
+import type { CommandOptions } from './cluster.ts'
 import { bytesOf, notOfLater, type StoredDocuments, type StoredVersion } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
@@ -226,6 +227,12 @@ export class SegmentStore {
     return loaded
   }
 
+  /**
+   * Removes the segments of these collections, except those of a later term. Segments have the same `_id`s in every plan
+   * of a collection. Without the term, a delayed delete of an earlier coordinator would remove segments of the plan that
+   * its successor has stored, and their ranges would count as copied. Replica sets also refuse such a delete by its
+   * transaction number; on a sharded cluster the term alone does.
+   */
   async remove(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
@@ -234,11 +241,9 @@ export class SegmentStore {
     }
   }
 
-  async createIndexes(): Promise<void> {
-    await this.#stored.createIndexes('segments', [
-      { key: { collection: 1 }, name: 'collection' },
-      { key: { done: 1, owner: 1, ...inOrder }, name: 'done_owner_priority' },
-    ])
+  async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
+    const done = { key: { done: 1, owner: 1, ...inOrder }, name: 'done_owner_priority' }
+    await this.#stored.createIndexes('segments', [{ key: { collection: 1 }, name: 'collection' }, done], options)
   }
 
   #byVersion(segments: Segment[]): [StoredDocuments, Segment[]][] {

@@ -5,7 +5,7 @@ import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
 import { metadataDatabase } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
-import type { Cluster } from './cluster.ts'
+import type { Cluster, CommandOptions } from './cluster.ts'
 import { code, codeOf } from './errors.ts'
 import { RawCursor } from './raw-cursor.ts'
 import { type RetryContext, retry } from './retry.ts'
@@ -211,9 +211,13 @@ export class StoredDocuments {
     await this.deleteAll(collection, {})
   }
 
-  async createIndexes(collection: string, indexes: { key: Document; name: string }[]): Promise<void> {
+  async createIndexes(
+    collection: string,
+    indexes: { key: Document; name: string }[],
+    options: Pick<CommandOptions, 'timeoutMS'> = {},
+  ): Promise<void> {
     await retry('creating metadata indexes', this.#context, () =>
-      this.#cluster.write(metadataDatabase, { createIndexes: collection, indexes }),
+      this.#cluster.write(metadataDatabase, { createIndexes: collection, indexes }, options),
     )
   }
 
