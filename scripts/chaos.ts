@@ -120,7 +120,6 @@ if (named === undefined)
 const plans = named ? [named()] : byCount.flatMap(([flag, plan]) => (number(flag) ? plan(options(flag)) : []))
 
 if (values.list) {
-  if (positionals[0] === 'soak') throw new Error('--list: the number of cycles of a soak depends on its duration')
   for (const plan of plans) for (const run of listPlan(plan)) console.log(run)
 } else {
   const tally: Tally = { passed: 0, failed: [], kinds: new Map() }
