@@ -1,7 +1,7 @@
 /**
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards|converge] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards|converge|start] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
@@ -22,6 +22,7 @@ import { benchCopy } from './copy.ts'
 import { benchCutover } from './cutover.ts'
 import { cutoverCases } from './cutover-cases.ts'
 import { benchDashboards } from './dashboards.ts'
+import { benchStart } from './first-work.ts'
 import { benchInstances } from './instances.ts'
 import { benchLag } from './lag.ts'
 import { shapes } from './load.ts'
@@ -120,6 +121,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
   const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
   const converge = { section: 'converge' as const, name: first.title, run: () => benchConverge(first, options) }
+  const start = { section: 'start' as const, name: 'one collection', run: () => benchStart(options) }
   const wanted = values.only ?? (values.case ? 'cutover' : values.shape ? 'copy' : undefined)
   return [
     ...copies,
@@ -135,6 +137,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     instances,
     dashboards,
     converge,
+    start,
   ].filter(({ section }) => (!wanted || section === wanted) && (!isLinked || linkedSections.has(section)))
 }
 

@@ -47,6 +47,11 @@ export interface ComposeOptions {
   onFailure: () => void
 }
 
+/** Why commands are refused before the clusters are asked. */
+const connects = 'tandem has just started and is connecting to both clusters; try again'
+/** Why commands are refused when both clusters have answered and the instance is not restored yet. */
+const readsState =
+  'tandem is reading the stored state, or another process with the same --id still holds the lease; try again'
 const connectPatienceMS = 8_000
 const closePatienceMS = 5_000
 
@@ -78,10 +83,10 @@ class ClusterConnection implements Connection {
   #booted: Promise<void> = Promise.resolve()
   #instance: SyncInstance | null = null
   #failure: unknown = null
-  /** What the instance is waiting for before it accepts commands. */
-  #waitingFor = 'tandem has just started and is connecting to both clusters; try again'
-  /** The last error of a cluster that does not answer. */
-  #waitingError: unknown
+  /** Why commands are refused, for each cluster that has not answered yet. That of `cluster0` is reported first. */
+  readonly #waitingFor = new Map<ClusterName, { description: string; error?: unknown }>(
+    clusterNames.map((name) => [name, { description: connects }]),
+  )
   readonly #reporting: Disposable[] = []
   #redis: RedisLiveness | null = null
 
@@ -141,7 +146,8 @@ class ClusterConnection implements Connection {
       const known = isRefusalName(error) && error !== 'InternalError'
       throw new RefusedError(known ? error : 'WrongState', errorDescription, { cause: this.#failure })
     }
-    throw new RefusedError('ClusterUnreachable', this.#waitingFor, { cause: this.#waitingError })
+    const [{ description, error } = { description: readsState }] = this.#waitingFor.values()
+    throw new RefusedError('ClusterUnreachable', description, { cause: error })
   }
 
   async #boot(perform: SyncInstanceParts['perform']): Promise<void> {
@@ -157,10 +163,7 @@ class ClusterConnection implements Connection {
       this.#clusters[name].monitor = context.monitor
       this.#clusters[name].stopped = context.signal
     }
-    const facts = {
-      cluster0: await this.#connect('cluster0'),
-      cluster1: await this.#connect('cluster1'),
-    }
+    const facts = await this.#connectBoth()
     this.#applyReadPreference()
     const { redis, redisTls } = this.#options
     const transportRisks = (): Finding[] => [
@@ -215,27 +218,39 @@ class ClusterConnection implements Connection {
     }
   }
 
+  /** Rejects when one of the clusters refuses the connection for good. Otherwise waits for both. */
+  async #connectBoth(): Promise<Record<ClusterName, ClusterFacts>> {
+    const failed = new AbortController()
+    const signal = AbortSignal.any([this.#stop.signal, failed.signal])
+    for (const name of clusterNames) {
+      this.#waitingFor.set(name, { description: `tandem is waiting for the first answer of ${name}; try again` })
+    }
+    try {
+      const [cluster0, cluster1] = await Promise.all(clusterNames.map((name) => this.#connect(name, signal)))
+      return { cluster0, cluster1 } as Record<ClusterName, ClusterFacts>
+    } finally {
+      failed.abort()
+    }
+  }
+
   /** Waits for the cluster without a limit, because an instance may start before its clusters. */
-  async #connect(name: ClusterName): Promise<ClusterFacts> {
-    this.#waitingFor = `tandem is waiting for the first answer of ${name}; try again`
+  async #connect(name: ClusterName, signal: AbortSignal): Promise<ClusterFacts> {
     for (;;) {
-      if (this.#stop.signal.aborted) throw new StoppedError()
+      if (signal.aborted) throw new StoppedError()
       try {
         // A topology whose first connection failed stays closed; connect() opens a new one.
         await this.#clusters[name].client.connect()
         const facts = await readFacts(this.#clusters[name])
         this.#clusters[name].writesCarryBypass = !facts.authenticated
-        this.#waitingError = undefined
-        this.#waitingFor =
-          'tandem is reading the stored state, or another process with the same --id still holds the lease; try again'
+        this.#waitingFor.delete(name)
         return facts
       } catch (error) {
         addCircumstances(error, { cluster: name })
         if (!isTransient(error)) throw toFatal(`connecting to ${name}`, error)
-        this.#waitingError = error
-        this.#waitingFor = `${unreachableText(error)}; check that cluster and the network`
+        const description = `${unreachableText(error)}; check that cluster and the network`
+        this.#waitingFor.set(name, { description, error })
         this.#options.journal('waiting for cluster', { cluster: name, error: errorText(error) })
-        await sleep(250)
+        await sleep(250, undefined, { signal }).catch(() => {})
       }
     }
   }

@@ -1,17 +1,23 @@
 import { listCollections, listDatabases } from '../definitions/listing.ts'
 import { refuseUnsupported } from '../definitions/refuse-definitions.ts'
 import type { Finding } from '../domain/finding.ts'
+import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { refuseDistributions } from './refuse-sharding.ts'
+
+/** Databases that are read in parallel. */
+const databasesAtOnce = 8
 
 /**
  * Finds each collection of the source whose kind cannot be synced, and in each database the first one that is being
  * resharded.
  */
 export const checkCollections: Check = async ({ source, selection }) => {
-  const findings: Finding[] = []
-  for (const database of await selection.databases(await listDatabases(source))) {
+  const databases = await selection.databases(await listDatabases(source))
+  const found = new Map<string, Finding[]>()
+  await inParallel(databasesAtOnce, databases, async (database) => {
+    const findings: Finding[] = []
     const selected = await selection.among(database, await listCollections(source, database))
     const listed = selected.sort((one, other) => (one.name < other.name ? -1 : 1))
     for (const one of listed) {
@@ -29,6 +35,7 @@ export const checkCollections: Check = async ({ source, selection }) => {
       return []
     }
     findings.push(...(await findingsOf(distributed)))
-  }
-  return findings
+    found.set(database, findings)
+  })
+  return databases.flatMap((database) => found.get(database) ?? [])
 }

@@ -4,7 +4,7 @@ import { RefusedError } from '../domain/errors.ts'
 
 const mebibyte = 1024 * 1024
 /**
- * Memory for open rechecks, for two ranges that are compared at a time, and for the driver's buffers
+ * Memory for open rechecks, for the ranges that are compared at a time (`readAhead`), and for the driver's buffers
  * (docs/architecture.md, Verification).
  */
 const verifierBytes = 256 * mebibyte

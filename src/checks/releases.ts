@@ -35,10 +35,10 @@ export const checkReleases: Check = ({ facts: { source } }) => {
  * downgrade. Its commands and change streams are those of the older release
  * (https://www.mongodb.com/docs/manual/reference/command/setFeatureCompatibilityVersion/).
  */
-export const checkCompatibility: Check = async ({ source, destination, facts }) => [
-  ...(await compatibilityOf(source, facts.source)),
-  ...(await compatibilityOf(destination, facts.destination)),
-]
+export const checkCompatibility: Check = async ({ source, destination, facts }) => {
+  const ofBoth = [compatibilityOf(source, facts.source), compatibilityOf(destination, facts.destination)]
+  return (await Promise.all(ofBoth)).flat()
+}
 
 async function compatibilityOf(cluster: Cluster, { version, topology }: ClusterFacts): Promise<Finding[]> {
   // A router has no FCV, and its users cannot read that of the config servers either.

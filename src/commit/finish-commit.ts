@@ -50,7 +50,7 @@ export async function databasesOf({ source, selection, catalog, context }: Commi
 /** Collections processed in parallel by steps that run several commands for each. */
 const atOnce = 8
 /** Databases reconciled in parallel. Each reads and changes several collections in parallel. */
-const databasesAtOnce = 4
+export const databasesAtOnce = 4
 
 /**
  * Prepares the destination for writes when all events up to the commit timestamp are applied: reconciles definitions a

@@ -3,9 +3,11 @@ import { createActor, fromPromise } from 'xstate'
 import { type CampaignInput, electionMachine } from '../../machines/election.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
+import { both } from '../domain/in-parallel.ts'
 import { isAlive, isExpired, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import type { Lease, LeaseLoss } from '../mongo/lease.ts'
+import type { Lease } from '../mongo/lease.ts'
+import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { ClaimNumbers } from './claim-numbers.ts'
 import { Evictions } from './evictions.ts'
@@ -322,10 +324,9 @@ export class Coordination {
           const { token } = this
           const shown = this.#observed.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
           const [takesWork, atWork, stoppedFor] = [this.#claims.takesWork, this.#atWork, this.#stoppedFor]
-          if (shown?.takesWork !== takesWork || shown.atWork !== atWork || shown.stoppedFor !== stoppedFor) {
-            await this.#parts.lease.announce({ takesWork, atWork, stoppedFor })
-          }
-          await this.#round()
+          const isShown = shown?.takesWork === takesWork && shown.atWork === atWork && shown.stoppedFor === stoppedFor
+          // A round claims nothing before what it announces is stored.
+          await this.#round(isShown ? null : this.#parts.lease.announce({ takesWork, atWork, stoppedFor }))
         }
       } catch (error) {
         // The next round tries again. In the meantime the fence limits what this instance may write.
@@ -336,10 +337,10 @@ export class Coordination {
     }
   }
 
-  async #round(): Promise<void> {
+  async #round(announcing: Promise<void> | null): Promise<void> {
     const token = this.token
     const { releases } = this.#claims
-    const observed = await this.#store.read()
+    const [observed] = await both(this.#store.read(), announcing ?? Promise.resolve())
     const { failureDetector, id } = this.#parts
     if (failureDetector) observed.leases = await failureDetector.judge(observed.leases, id)
     if (token !== this.token || !this.#parts.lease.held) return

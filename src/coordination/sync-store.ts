@@ -31,6 +31,8 @@ export class SyncStore {
   readonly #destination: Cluster
   readonly #generation: number
   #latest: { snapshot: SyncSnapshot; revision: number | null }
+  /** False until the stored state was read. It may be that none is stored. */
+  #isLoaded = false
 
   /** @param generation how often the sync was reversed */
   constructor(destination: Cluster, context: RetryContext, generation: number) {
@@ -72,7 +74,7 @@ export class SyncStore {
   async #send(event: SyncEvent, stored: StoredDocuments): Promise<SyncSnapshot> {
     // A commit sends one event after another while users wait. The known state is usually current, so the first attempt
     // does not read the stored state. If the known state is outdated, the write changes nothing.
-    const known = this.#latest.revision !== null && this.#latest.snapshot.can(event) ? this.#latest : null
+    const known = this.#isLoaded && this.#latest.snapshot.can(event) ? this.#latest : null
     for (let current = known; ; current = null) {
       const { snapshot: before, revision } = current ?? (await this.#load(stored))
       if (!before.can(event)) return before
@@ -115,6 +117,7 @@ export class SyncStore {
 
   #take(stored: object | null): { snapshot: SyncSnapshot; revision: number | null } {
     const taken = syncFrom(stored, this.#generation)
+    this.#isLoaded = true
     // Replies to reads may arrive out of order.
     if ((taken.revision ?? 0) >= (this.#latest.revision ?? 0)) this.#latest = taken
     return taken

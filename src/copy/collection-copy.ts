@@ -3,7 +3,7 @@ import type { Coordination } from '../coordination/coordination.ts'
 import type { Catalog, CatalogEntry, Segment } from '../domain/catalog.ts'
 import { deferred } from '../domain/deferred.ts'
 import { assert, isStop, StoppedError } from '../domain/errors.ts'
-import { inParallel } from '../domain/in-parallel.ts'
+import { both, inParallel } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { retry } from '../mongo/retry.ts'
 import { convergeSegment } from './converge-segment.ts'
@@ -72,6 +72,8 @@ export class CollectionCopy {
   #endFailure: unknown = null
   /** The coordinator term in which this instance last ran `#openPlanned`. */
   #openedInTerm: number | null = null
+  /** The coordinator term in which this instance last ran `#reloadInTerm`. */
+  #reloadedInTerm: number | null = null
 
   constructor(parts: CollectionCopyParts) {
     this.#parts = parts
@@ -91,7 +93,11 @@ export class CollectionCopy {
     const { throttle, destination, metadata, coordination } = this.#parts
     throttle.watch(destination)
     this.#beganAt = performance.now()
-    return this.#work.run(() => metadata.segments.release(coordination.token, this.#claimNumber))
+    return this.#work.run(async () => {
+      // Each claim takes a number, so an instance that has taken none in this lease term has claimed nothing.
+      const { segmentClaims, token } = coordination
+      if (segmentClaims.hasClaimed(token)) await metadata.segments.release(token, this.#claimNumber)
+    })
   }
 
   /**
@@ -101,7 +107,8 @@ export class CollectionCopy {
   survey(): Promise<boolean> {
     const { catalog, metadata, reload, partitionCount } = this.#parts
     return this.#work.run(async () => {
-      if ((await metadata.collections.copying(partitionCount, this.#signal)).length > 0) return false
+      const [copying] = await both(metadata.collections.copying(partitionCount, this.#signal), this.#reloadInTerm())
+      if (copying.length > 0) return false
       await reload()
       return catalog.entries().every((entry) => entry.state === 'copied')
     })
@@ -244,6 +251,7 @@ export class CollectionCopy {
     const isExpired = (owner: string): boolean => coordination.isExpired(owner)
     for (let attempt = 0; attempt < claimAttempts; attempt++) {
       this.#claimNumber = coordination.segmentClaims.next()
+      coordination.segmentClaims.claimedBy(coordination.token)
       const claimed = await metadata.segments.claim(coordination.token, this.#claimNumber, limit, isExpired)
       if (claimed.length > 0) return claimed
     }
@@ -285,29 +293,30 @@ export class CollectionCopy {
   /** Splits unplanned collections into segments, which are stored before the first segment is copied. */
   async #plan(): Promise<void> {
     const { metadata, source, order, context, catalog, reload } = this.#parts
-    await this.#openPlanned()
+    const isReloaded = await this.#openPlanned()
     const isUnplanned = (entry: CatalogEntry): boolean => entry.state === 'copying' && !entry.planned
     if (!catalog.entries().some(isUnplanned)) return
     // An earlier coordinator may have planned a collection in the meantime. Planning it again would remove segments
     // that are being copied.
-    await reload()
+    if (!isReloaded) await reload()
     const unplanned = catalog.entries().filter(isUnplanned)
     if (unplanned.length === 0) return
     this.#logPhase('Starting initializing partitions phase')
     const planned = new Map<CatalogEntry, Segment[]>()
-    await inParallel(plansAtOnce, unplanned, async (entry) => {
+    const planAll = inParallel(plansAtOnce, unplanned, async (entry) => {
       const what = `planning the copy of ${entry.database}.${entry.name}`
       const segments = await retry(what, { ...context, signal: this.#signal }, () =>
         planCopy(source, entry, order, context.journal),
       )
       if (segments && this.#isKnown(entry)) planned.set(entry, segments)
     })
+    // A crash may have left an incomplete plan.
+    await both(planAll, metadata.segments.remove(unplanned.map(({ uuid }) => uuid)))
     const bySize = [...planned.keys()].sort((one, other) => other.estimatedBytes - one.estimatedBytes)
     const segments = bySize.flatMap((entry) => planned.get(entry) ?? [])
     // After a stop, this instance may have given up the coordinator role, and another instance may be planning.
     if (this.#signal.aborted) throw new StoppedError()
     for (const [priority, segment] of segments.entries()) segment.priority = priority
-    await metadata.segments.remove(bySize.map((entry) => entry.uuid)) // a crash may have left an incomplete plan
     await metadata.segments.plan(segments)
     const known = bySize.filter((entry) => this.#isKnown(entry))
     for (const entry of known) entry.planned = true
@@ -316,7 +325,7 @@ export class CollectionCopy {
     // The collections that were not saved are planned again if they still exist, perhaps by a later coordinator, which
     // first removes the segments stored here.
     for (const entry of known) entry.planned = saved.has(entry.uuid)
-    await metadata.segments.open([...saved])
+    await metadata.segments.open([...saved], segments)
   }
 
   #logPhase(phase: CopyPhase): void {
@@ -327,16 +336,29 @@ export class CollectionCopy {
 
   /**
    * Makes the segments of stored plans claimable, once per coordinator term: an earlier coordinator may have crashed
-   * after it stored a plan and before it opened the segments.
+   * after it stored a plan and before it opened the segments. Returns true if this was the first call in the term.
    */
-  async #openPlanned(): Promise<void> {
-    const { metadata, catalog, coordination, reload } = this.#parts
+  async #openPlanned(): Promise<boolean> {
+    const { metadata, catalog, coordination } = this.#parts
     const { coordinatorEpoch } = coordination
-    if (this.#openedInTerm === coordinatorEpoch) return
-    await reload()
+    if (this.#openedInTerm === coordinatorEpoch) return false
+    await this.#reloadInTerm()
     const planned = catalog.entries().filter((entry) => entry.state === 'copying' && entry.planned)
     await metadata.segments.open(planned.map(({ uuid }) => uuid))
     this.#openedInTerm = coordinatorEpoch
+    return true
+  }
+
+  /**
+   * Reloads the catalog once per coordinator term of this instance. Earlier coordinators store nothing after their term has
+   * ended, so the catalog then shows everything that they have planned.
+   */
+  async #reloadInTerm(): Promise<void> {
+    const { coordination, reload } = this.#parts
+    const { coordinatorEpoch, leading } = coordination
+    if (!leading || this.#reloadedInTerm === coordinatorEpoch) return
+    await reload()
+    this.#reloadedInTerm = coordinatorEpoch
   }
 
   /** Releases unfinished segments, so that other instances can continue them. */

@@ -122,22 +122,18 @@ export class DestinationDefinitions {
 
   /**
    * Drops views that the source no longer has, so that other namespaces can take their names.
-   * @param ours selects the destination's views that the sync may change
+   * @param ours the destination's views that the sync may change
    */
-  async dropViewsExcept(
-    database: string,
-    wanted: ListedCollection[],
-    ours: (views: ListedCollection[]) => Promise<ListedCollection[]>,
-  ): Promise<void> {
+  async dropViewsExcept(database: string, wanted: ListedCollection[], ours: ListedCollection[]): Promise<void> {
     const names = new Set(wanted.map((one) => one.name))
-    for (const view of await ours(await this.#views(database))) {
+    for (const view of ours) {
       if (!names.has(view.name)) await this.#cluster.write(database, { drop: view.name })
     }
   }
 
   async followViews(database: string, wanted: ListedCollection[]): Promise<void> {
     if (wanted.length === 0) return
-    const existing = new Map((await this.#views(database)).map((one) => [one.name, one]))
+    const existing = new Map((await this.views(database)).map((one) => [one.name, one]))
     await this.sharding?.assignPrimary(database)
     const isUnchanged = ({ name, options }: ListedCollection): boolean => {
       const known = existing.get(name)
@@ -154,7 +150,7 @@ export class DestinationDefinitions {
     }
   }
 
-  async #views(database: string): Promise<ListedCollection[]> {
+  async views(database: string): Promise<ListedCollection[]> {
     return (await listCollections(this.#cluster, database)).filter((one) => one.type === 'view')
   }
 

@@ -73,7 +73,9 @@ export class DestinationIndexes {
   async create(entry: CatalogEntry): Promise<void> {
     const { indexes } = entry.wanted
     const build = { total: indexes.length, missing: indexes.length }
-    await this.builds.during(entry.uuid, build, async () => void (await this.#createIndexes(entry, indexes)))
+    await this.builds.during(entry.uuid, build, async () => {
+      await this.#createIndexes(entry, indexes, this.#due(entry, indexes), [])
+    })
   }
 
   /**
@@ -272,11 +274,12 @@ export class DestinationIndexes {
     entry: CatalogEntry,
     wanted: IndexSpecification[],
     due = this.#due(entry, wanted),
+    existing: IndexSpecification[] | null = null,
   ): Promise<boolean> {
     this.refused.delete(entry.uuid)
     entry.refusedIndexes = []
     if (this.#mode === 'never' || due.length === 0) return false
-    const missing = this.missingIndexes((await this.#existingIndexes(entry)).indexes, due)
+    const missing = this.missingIndexes(existing ?? (await this.#existingIndexes(entry)).indexes, due)
     if (missing.length === 0) return false
     const build: IndexBuild = { total: wanted.length, missing: wanted.length - due.length + missing.length }
     await this.builds.during(entry.uuid, build, () => this.#buildMissing(entry, missing, build))

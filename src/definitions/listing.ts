@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Document, UUID } from 'mongodb'
 import { type IndexSpecification, secondaryIndexes } from '../domain/definition.ts'
-import { inParallel } from '../domain/in-parallel.ts'
+import { both, inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import { embedded, fieldNamed, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -168,19 +168,26 @@ async function readIndexesByName(cluster: Cluster, database: string, uuid: strin
  * mongos does not report which primary answered. There, `read` runs again after the no-op. By then every shard's
  * primary has committed the no-op, and mongos has located that primary, so a result that both reads return is
  * committed.
+ * @param before work that must have ended when `read` begins, such as another no-op. It costs no round trip of its own
  */
-export async function readCommitted<T>(cluster: Cluster, read: () => Promise<T>): Promise<T> {
+export async function readCommitted<T>(
+  cluster: Cluster,
+  read: () => Promise<T>,
+  before: () => Promise<unknown> = async () => {},
+): Promise<T> {
   if (cluster.sharded) {
+    await before()
     const first = await read()
     await appendOplogNote(cluster, 'catalog read')
     if (!isDeepStrictEqual(first, await read())) throw new TransientReplyError('the catalog changed while it was read')
     return first
   }
-  const before = await electionOf(cluster)
+  const [election] = await both(electionOf(cluster), before())
   const result = await read()
   await appendOplogNote(cluster, 'catalog read')
+  // This must not run in parallel with the no-op, which another primary could acknowledge after this reply.
   const after = await electionOf(cluster)
-  if (before !== after) throw new TransientReplyError('the primary changed during a catalog read')
+  if (election !== after) throw new TransientReplyError('the primary changed during a catalog read')
   return result
 }
 

@@ -2,7 +2,7 @@ import { type Catalog, type CatalogEntry, newEntry } from '../domain/catalog.ts'
 import { earlierOf } from '../domain/cluster-time.ts'
 import { type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
-import { inParallel } from '../domain/in-parallel.ts'
+import { both, inParallel } from '../domain/in-parallel.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 import { isTemporary } from '../domain/namespace-filter.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
@@ -101,11 +101,16 @@ export class DefinitionReconciler {
       // shows it. The time is limited to that of the no-op, because a deposed primary may have reported a later time
       // than that of its successor.
       const { latest } = this.#source
-      const time = earlierOf(
-        latest,
-        operationTimeOf(await appendOplogNote(this.#source, 'before a catalog read')) ?? latest,
+      let time = latest
+      const appendNote = async (): Promise<void> => {
+        const reply = await appendOplogNote(this.#source, 'before a catalog read')
+        time = earlierOf(latest, operationTimeOf(reply) ?? latest)
+      }
+      const read = (): Promise<DatabaseSnapshot> => this.#readDatabase(database, touched, prefetchMax)
+      const [snapshot, existingViews] = await both(
+        readCommitted(this.#source, read, appendNote),
+        this.#destination.views(database),
       )
-      const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, touched, prefetchMax))
       const { listed, indexes } = snapshot
       refuseUnsupported(database, listed)
       const clones = await this.#placements.findClones(database, snapshot, this.#isKnown)
@@ -136,7 +141,7 @@ export class DefinitionReconciler {
         const dropped = { namespace: namespace(database, entry.name), fate: 'not selected any more' }
         if (isRenamedOut) this.#context.journal?.('existing namespace dropped', dropped)
       }
-      await this.#dropViewsExcept(database, views)
+      await this.#dropViewsExcept(database, views, existingViews)
       for (const entry of this.#catalog.inDatabase(database)) {
         const name = byUuid.get(entry.uuid)?.name
         if (entry.destinationUUID || !name || name === entry.name) continue
@@ -260,15 +265,14 @@ export class DefinitionReconciler {
       const all = await readCommitted(this.#source, () => listCollections(this.#source, database))
       const listed = await this.#selection.among(database, all)
       const views = listed.filter((one) => one.type === 'view')
-      await this.#dropViewsExcept(database, views)
+      await this.#dropViewsExcept(database, views, await this.#destination.views(database))
       await this.#destination.followViews(database, views)
     })
   }
 
   /** Drops the destination's views that are not wanted, except those that the filter does not select. */
-  async #dropViewsExcept(database: string, wanted: ListedCollection[]): Promise<void> {
-    const ours = (views: ListedCollection[]): Promise<ListedCollection[]> => this.#selection.among(database, views)
-    await this.#destination.dropViewsExcept(database, wanted, ours)
+  async #dropViewsExcept(database: string, wanted: ListedCollection[], existing: ListedCollection[]): Promise<void> {
+    await this.#destination.dropViewsExcept(database, wanted, await this.#selection.among(database, existing))
   }
 
   /**

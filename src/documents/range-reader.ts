@@ -4,6 +4,7 @@ import { scanLimitMS } from './read-documents.ts'
 
 /** Bytes per batch when two clusters are compared. One batch is compared while the next is read. */
 export const batchBytes = 2 * 1024 * 1024
+/** In batches of `batchBytes`. Larger batches have as many more. */
 const batchDocumentsMax = 5_000
 export const firstBatchDocuments = 500
 
@@ -12,7 +13,7 @@ export function sizeForNext(documents: Buffer[], bytesMax: number, previous: num
   const bytes = documents.reduce((sum, { length }) => sum + length, 0)
   return nextBatchSize(
     { documents: documents.length, bytes },
-    { documents: batchDocumentsMax, bytes: bytesMax },
+    { documents: Math.ceil((batchDocumentsMax * bytesMax) / batchBytes), bytes: bytesMax },
     previous,
   )
 }

@@ -19,7 +19,12 @@ export async function inParallel<T>(width: number, items: T[], run: (item: T) =>
 
 /** Resolves when both promises have resolved. If one fails, rejects when both have ended. */
 export async function both<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
-  const failed = (await Promise.allSettled([first, second])).find(({ status }) => status === 'rejected')
-  if (failed) throw (failed as PromiseRejectedResult).reason
+  await all([first, second])
   return [await first, await second]
+}
+
+/** Resolves when all promises have resolved. If one fails, rejects when all have ended. */
+export async function all(promises: readonly Promise<unknown>[]): Promise<void> {
+  const failed = (await Promise.allSettled(promises)).find(({ status }) => status === 'rejected')
+  if (failed) throw (failed as PromiseRejectedResult).reason
 }

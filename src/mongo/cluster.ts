@@ -101,6 +101,7 @@ export class Cluster {
     this.client = new MongoClient(uri, {
       appName,
       maxPoolSize: 64,
+      ...connectionsAtOnce(uri),
       retryReads: false,
       retryWrites: false,
       serverSelectionTimeoutMS: 5_000,
@@ -243,6 +244,16 @@ export class Cluster {
     await Promise.allSettled([...this.#ending, ...[...this.#shards].map((client) => this.closeShard(client))])
     await this.client.close()
   }
+}
+
+/**
+ * Opening a connection takes two round trips, and three to five with TLS and authentication. By default the driver opens
+ * two at a time per server, so work that begins in parallel would wait for connections. `maxConnecting` of the connection
+ * string replaces this value
+ * (https://www.mongodb.com/docs/drivers/node/current/connect/connection-options/).
+ */
+function connectionsAtOnce(uri: string): { maxConnecting?: number } {
+  return /[?&]maxConnecting=/i.test(uri) ? {} : { maxConnecting: 8 }
 }
 
 /** The commands to which a server applies `defaultMaxTimeMS`. */

@@ -161,13 +161,14 @@ export class CollectionStore {
    */
   async savePlanned(entries: CatalogEntry[]): Promise<string[]> {
     const term = this.#coordinator.term
-    await this.#stored.update(
+    const matched = await this.#stored.update(
       'collections',
       entries.map(({ uuid, estimatedBytes, estimatedDocuments }) => ({
         q: { _id: toUuid(uuid), ...ofTermUntil(term) },
         u: { ...formerTerm, $set: { term, planned: true, estimatedBytes, estimatedDocuments } },
       })),
     )
+    if (matched === entries.length) return entries.map(({ uuid }) => uuid)
     const projection = { schemaVersion: 1 }
     const planned = await this.#stored.find('collections', { term, planned: true }, { projection })
     const requested = new Set(entries.map(({ uuid }) => uuid))

@@ -1,3 +1,4 @@
+import type { Document } from 'mongodb'
 import { RefusedError } from '../domain/errors.ts'
 import type { Cluster } from './cluster.ts'
 import { listShards } from './config-database.ts'
@@ -31,19 +32,27 @@ export interface Privilege {
 
 /** Reads topology, identity, version and privileges. Also sets what `cluster` stores of them. */
 export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
-  const hello = await cluster.read('admin', { hello: 1 })
-  const build = await cluster.read('admin', { buildInfo: 1 })
-  const status = await cluster.read('admin', { connectionStatus: 1, showPrivileges: true })
+  // The configuration is asked for before the topology is known, which saves a round trip. Only a replica set has one.
+  const config = readConfig(cluster)
+  const [hello, build, status] = await Promise.all([
+    cluster.read('admin', { hello: 1 }),
+    cluster.read('admin', { buildInfo: 1 }),
+    cluster.read('admin', { connectionStatus: 1, showPrivileges: true }),
+  ])
   const topology = hello['msg'] === 'isdbgrid' ? 'sharded' : hello['setName'] ? 'replicaSet' : 'standalone'
   const version = build['version'] as string
   cluster.version = version
   cluster.sharded = topology === 'sharded'
   cluster.idsMayRepeat = cluster.sharded
   cluster.before6 = Number.parseInt(version, 10) < 6
+  const [identity, shards] = await Promise.all([
+    identityOf(cluster, topology, config),
+    topology === 'sharded' ? listShards(cluster) : [],
+  ])
   return {
     topology,
-    identity: await identityOf(cluster, topology),
-    shards: topology === 'sharded' ? await listShards(cluster) : [],
+    identity,
+    shards,
     privileges: (status['authInfo']?.authenticatedUserPrivileges ?? []) as Privilege[],
     version,
     major: Number.parseInt(version, 10),
@@ -52,9 +61,13 @@ export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   }
 }
 
-async function identityOf(cluster: Cluster, topology: ClusterFacts['topology']): Promise<string> {
+async function identityOf(
+  cluster: Cluster,
+  topology: ClusterFacts['topology'],
+  config: Promise<Document | null>,
+): Promise<string> {
   if (topology === 'standalone') return ''
-  return topology === 'sharded' ? await clusterId(cluster) : await replicaSetId(cluster)
+  return topology === 'sharded' ? await clusterId(cluster) : replicaSetId(cluster, await config)
 }
 
 /** The id is created with the cluster. The config servers store it in the only document of `config.version`. */
@@ -69,11 +82,17 @@ async function clusterId(cluster: Cluster): Promise<string> {
   return id ? String(id) : ''
 }
 
-async function replicaSetId(cluster: Cluster): Promise<string> {
-  const reply = await cluster.read('admin', { replSetGetConfig: 1 }).catch((error) => {
+/** The reply is null if the user lacks the privilege. Errors of clusters that are no replica sets are never observed. */
+function readConfig(cluster: Cluster): Promise<Document | null> {
+  const reading = cluster.read('admin', { replSetGetConfig: 1 }).catch((error) => {
     if (codeOf(error) === code.unauthorized) return null
     throw error
   })
+  reading.catch(() => {})
+  return reading
+}
+
+function replicaSetId(cluster: Cluster, reply: Document | null): string {
   if (!reply) return ''
   const id = reply['config']?.settings?.replicaSetId
   if (!id)

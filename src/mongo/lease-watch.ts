@@ -32,3 +32,9 @@ export class LeaseWatch {
     return false
   }
 }
+
+/**
+ * Why an instance has lost its lease. `evicted`: the lease expired, and other instances fenced this one and took over its
+ * work. `taken`: another process uses this instance's id.
+ */
+export type LeaseLoss = 'evicted' | 'taken'

@@ -6,7 +6,7 @@ import type { Cluster } from './cluster.ts'
 import { code, TransientReplyError } from './errors.ts'
 import { type HostMoment, hostClocks } from './host-clocks.ts'
 import { hostProcess } from './host-process.ts'
-import { givenUp, LeaseWatch, leaseMS } from './lease-watch.ts'
+import { givenUp, type LeaseLoss, LeaseWatch, leaseMS } from './lease-watch.ts'
 import { hasHolderEnded, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
 import { isEvicted, leaseFields } from './stored-names.ts'
@@ -252,6 +252,7 @@ export class Lease {
 
   async #tryAcquire(stopped: AbortSignal): Promise<boolean> {
     const stored = await this.#find()
+    let renewedAt = hostClocks.now()
     this.#holder = (stored?.['owner'] as string | undefined) ?? null
     const epoch = ((stored?.['epoch'] as number | undefined) ?? 0) + 1
     let predecessors = stored ? predecessorsOf(stored) : []
@@ -274,6 +275,8 @@ export class Lease {
       [leaseFields.evicted]: false,
       sessions: { $literal: sessions },
       schemaVersion: 1,
+      // If no process has held this lease before, there are no earlier writes to wait for.
+      ...(stored ? {} : { [leaseFields.drained]: epoch, predecessors: [] }),
     }
     if (!stored) {
       this.#requestedEpoch = epoch
@@ -315,9 +318,9 @@ export class Lease {
     await writesEnded(this.#cluster, predecessors)
     // If the lease was given back in the meantime, other instances may take it. They wait for the same writes.
     if (stopped.aborted) return false
-    const renewedAt = hostClocks.now()
+    if (stored) renewedAt = hostClocks.now()
     const drained = { expiresAt: leaseEnd, [leaseFields.drained]: this.#epoch, predecessors: [] }
-    if (!(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: drained }]))) return false
+    if (stored && !(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: drained }]))) return false
     this.#requestedEpoch = 0
     this.#holder = this.#owner.id
     if (sessions) this.sessions.renewed(sessions)
@@ -399,11 +402,5 @@ export class Lease {
     return (reply['n'] as number) > 0
   }
 }
-
-/**
- * `evicted`: the lease expired, and other instances fenced this one and took over its work. `taken`: another process
- * uses this instance's id.
- */
-export type LeaseLoss = 'evicted' | 'taken'
 
 const leaseEnd = { $add: ['$$NOW', leaseMS] }

@@ -1,5 +1,6 @@
 import type { Document, Timestamp } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import { both } from '../domain/in-parallel.ts'
 import { hasShardingOptions, type StartConfiguration } from '../domain/start-request.ts'
 import { AuditStore } from './audit-store.ts'
 import type { StreamPosition } from './change-stream.ts'
@@ -144,8 +145,13 @@ export class Metadata {
     const schemaVersion = recordVersion(record)
     // A record with another version does not match, so its version does not change.
     const created = { $setOnInsert: fields, $set: {} }
-    await this.#records(schemaVersion).findAndUpdate('sync', { _id: 'sync', schemaVersion }, created, true)
-    return (await this.loadSync()) ?? record
+    const found = await this.#records(schemaVersion).findAndUpdate(
+      'sync',
+      { _id: 'sync', schemaVersion },
+      created,
+      true,
+    )
+    return (found && recordOf(found)) ?? (await this.loadSync()) ?? record
   }
 
   async saveSync(record: SyncRecord): Promise<void> {
@@ -246,8 +252,7 @@ export class Metadata {
 
   /** @param options `timeoutMS: 0` if documents may exist, which may take long to index */
   async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
-    await this.segments.createIndexes(options)
-    await this.tombstones.createIndexes(options)
+    await both(this.segments.createIndexes(options), this.tombstones.createIndexes(options))
   }
 }
 

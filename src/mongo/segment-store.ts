@@ -1,5 +1,6 @@
 import { Binary, type Document } from 'mongodb'
 import type { Segment } from '../domain/catalog.ts'
+import { both } from '../domain/in-parallel.ts'
 import type { NaturalRead } from '../domain/natural-order.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
@@ -9,6 +10,11 @@ import { fromUuid, toUuid } from './uuid.ts'
 
 /** The largest number of UUIDs in one `$in`. */
 const uuidsMax = 500
+/**
+ * Up to this many segments are changed by one statement each. The server then executes the command in one round trip. A
+ * statement that may change several documents, like eight statements or more, takes a transaction and its commit.
+ */
+const singlyMax = 7
 /** Number of candidates that a claim reads beyond its limit, because other instances claim at the same time. */
 const spareCandidates = 8
 
@@ -76,8 +82,22 @@ export class SegmentStore {
     }
   }
 
-  /** Makes the segments of these collections claimable: their plan is stored completely and will not be made again. */
-  async open(uuids: string[]): Promise<void> {
+  /**
+   * Makes the segments of these collections claimable: their plan is stored completely and will not be made again.
+   * @param planned the segments of these and of other collections, if they are known
+   */
+  async open(uuids: string[], planned: readonly Segment[] = []): Promise<void> {
+    const wanted = new Set(uuids)
+    const known = planned.filter(({ collection }) => wanted.has(collection))
+    if (known.length > 0 && known.length <= singlyMax) {
+      const term = notOfLater(this.#coordinator.term)
+      const opened = [{ $set: { claimable: true } }]
+      await this.#stored.update(
+        'segments',
+        known.map((segment) => ({ q: { _id: keyOf(segment), claimable: { $ne: true }, term }, u: opened })),
+      )
+      return
+    }
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
       const q = { collection: { $in: collections }, claimable: { $ne: true }, term: notOfLater(this.#coordinator.term) }
@@ -113,13 +133,14 @@ export class SegmentStore {
     limit: number,
     isExpired: (owner: OwnerToken) => boolean,
   ): Promise<Segment[]> {
-    const owners = await this.#ownersOfUnfinished()
-    const claimable = { done: false, claimable: true, owner: { $in: [null, ...owners.filter(isExpired)] } }
-    const candidates = await this.#stored.find('segments', claimable, {
-      sort: inOrder,
-      limit: limit + spareCandidates,
-      projection: { _id: 1, schemaVersion: 1 },
-    })
+    const read = { sort: inOrder, limit: limit + spareCandidates, projection: { _id: 1, schemaVersion: 1 } }
+    const ownedBy = (owners: (OwnerToken | null)[]) => ({ done: false, claimable: true, owner: { $in: owners } })
+    // As a rule no owner has expired, and the free segments that are read meanwhile are the candidates.
+    const findFree = this.#stored.find('segments', ownedBy([null]), read)
+    const [free, owners] = await both(findFree, this.#ownersOfUnfinished())
+    const expired = owners.filter(isExpired)
+    const claimable = ownedBy([null, ...expired])
+    const candidates = expired.length === 0 ? free : await this.#stored.find('segments', claimable, read)
     if (candidates.length === 0) return []
     // Even and odd claims choose from opposite ends, so that instances that claim at the same moment choose differently.
     const chosen =
@@ -127,14 +148,15 @@ export class SegmentStore {
         ? candidates.slice(claim % 2 === 0 ? 0 : candidates.length - limit).slice(0, limit)
         : candidates
     const ids = chosen.map((candidate) => candidate['_id'])
-    await this.#stored.update('segments', [
-      {
-        q: { _id: { $in: ids }, ...claimable },
-        // $literal: a pipeline would read a text that begins with `$` as a field path.
-        u: [{ $set: { previousID: '$ownerID', owner: literal(owner), ownerID: literal(parseOwner(owner).id), claim } }],
-        multi: true,
-      },
-    ])
+    // $literal: a pipeline would read a text that begins with `$` as a field path.
+    const ownedByThis = { owner: literal(owner), ownerID: literal(parseOwner(owner).id), claim }
+    const u = [{ $set: { previousID: '$ownerID', ...ownedByThis } }]
+    await this.#stored.update(
+      'segments',
+      ids.length <= singlyMax
+        ? ids.map((_id) => ({ q: { _id, ...claimable }, u }))
+        : [{ q: { _id: { $in: ids }, ...claimable }, u, multi: true }],
+    )
     const claimed = await this.#stored.find('segments', { owner, claim, done: false }, { sort: inOrder })
     return claimed.map(toSegment)
   }
@@ -220,8 +242,8 @@ export class SegmentStore {
   }
 
   async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
-    await this.#stored.createIndex('segments', { collection: 1 }, 'collection', options)
-    await this.#stored.createIndex('segments', { done: 1, owner: 1, ...inOrder }, 'done_owner_priority', options)
+    const done = { key: { done: 1, owner: 1, ...inOrder }, name: 'done_owner_priority' }
+    await this.#stored.createIndexes('segments', [{ key: { collection: 1 }, name: 'collection' }, done], options)
   }
 
   #byVersion(segments: Segment[]): [StoredDocuments, Segment[]][] {

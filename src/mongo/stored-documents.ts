@@ -129,8 +129,9 @@ export class StoredDocuments {
     await this.update(collection, [{ q: { _id: id }, u: fields, upsert: true }])
   }
 
-  async update(collection: string, updates: StoredUpdate[]): Promise<void> {
-    await this.#eachPart(updates, (part) => ({
+  /** Returns how many documents the statements matched or created. */
+  async update(collection: string, updates: StoredUpdate[]): Promise<number> {
+    return await this.#eachPart(updates, (part) => ({
       update: collection,
       updates: part.map((update) => ({ ...update, u: this.#withVersion(update.u) })),
     }))
@@ -214,19 +215,18 @@ export class StoredDocuments {
     await this.deleteAll(collection, {})
   }
 
-  async createIndex(
+  async createIndexes(
     collection: string,
-    key: Document,
-    name: string,
+    indexes: { key: Document; name: string }[],
     options: Pick<CommandOptions, 'timeoutMS'> = {},
   ): Promise<void> {
-    const indexes = [{ key, name }]
     await retry('creating metadata indexes', this.#context, () =>
       this.#cluster.write(this.#database, { createIndexes: collection, indexes }, options),
     )
   }
 
-  async #eachPart<T>(all: T[], command: (part: T[]) => Document): Promise<void> {
+  async #eachPart<T>(all: T[], command: (part: T[]) => Document): Promise<number> {
+    let matched = 0
     let to = 0
     while (to < all.length) {
       const from = to
@@ -235,12 +235,14 @@ export class StoredDocuments {
         if (bytes > bytesMax && to > from) break
       }
       const sent = command(all.slice(from, to))
-      await retry('writing metadata', this.#context, async () => {
+      matched += await retry('writing metadata', this.#context, async () => {
         const reply = await this.#cluster.write(this.#database, { ...sent })
         const [failed] = (reply['writeErrors'] ?? []) as { code: number; errmsg: string }[]
         if (failed) throw this.#cluster.named(new MetadataWriteError(failed.code, failed.errmsg), this.#database, sent)
+        return Number(reply['n'])
       })
     }
+    return matched
   }
 
   #withVersion(update: Document | Document[]): Document {

@@ -132,7 +132,8 @@ export class TombstoneStore {
   }
 
   async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
-    await this.#stored.createIndex('tombstones', { collection: 1, order: 1, _id: 1 }, 'collection_order_id', options)
+    const key = { collection: 1, order: 1, _id: 1 }
+    await this.#stored.createIndexes('tombstones', [{ key, name: 'collection_order_id' }], options)
   }
 }
 

@@ -1,6 +1,8 @@
+import type { CheckedClusters } from '../checks/check.ts'
 import type { Liveness } from '../coordination/liveness.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { sameFilters } from '../domain/filter-request.ts'
+import { both } from '../domain/in-parallel.ts'
 import type { NamespaceFilters } from '../domain/namespace-filter.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
@@ -8,7 +10,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { OlderMetadata } from '../mongo/older-metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import type { RetryContext } from '../mongo/retry.ts'
-import { checkStart } from './start-checks.ts'
+import { type CheckedStart, checkStart } from './start-checks.ts'
 
 /** Minimum number of partitions. No sync needs more instances than this, so every instance gets partitions. */
 const partitionsMin = 16
@@ -33,22 +35,21 @@ export async function reachBoth({ cluster0, cluster1 }: Record<ClusterName, Clus
  * Stores the record of a new sync once all checks have passed, in the metadata database of this release
  * (`OlderMetadata`). If another instance has stored a record first, returns that record.
  */
-export async function beginSync(configuration: StartConfiguration, parts: BeginSyncParts): Promise<SyncRecord> {
+export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts): Promise<SyncRecord> {
+  const { configuration, source, destination } = clusters
   await reachLiveness(configuration, parts)
-  const source = parts.clusters[configuration.source]
-  const destination = parts.clusters[configuration.destination]
-  let facts: Awaited<ReturnType<typeof checkStart>>
+  let facts: CheckedStart
   try {
-    facts = await checkStart(configuration, source, destination)
+    facts = await checkStart(clusters)
   } catch (error) {
     // Another instance may have begun the sync and filled the destination after the search for a stored sync.
     const stored = await parts.findStored()
     if (!stored) throw error
     return stored
   }
-  await appendOplogNote(source, 'start')
   const older = new OlderMetadata(destination, parts.context)
-  if (!(await older.reserve())) return await storedByEarlier(parts)
+  const [, isReserved] = await both(appendOplogNote(source, 'start'), older.reserve())
+  if (!isReserved) return await storedByEarlier(parts)
   const metadata = new Metadata(destination, parts.context)
   await metadata.removeMove()
   const record = await metadata.createSync({

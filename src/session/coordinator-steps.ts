@@ -52,8 +52,7 @@ async function alone(session: SyncSession, signal: AbortSignal, work: () => Prom
 async function initialise(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
   await alone(session, signal, async () => {
     const replication = await session.load()
-    await session.ensureNotReversed()
-    await replication.initialise()
+    await replication.initialise(() => session.ensureNotReversed())
   })
   return { type: 'initialised' }
 }

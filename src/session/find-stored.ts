@@ -1,4 +1,5 @@
 import { FatalError } from '../domain/errors.ts'
+import { all } from '../domain/in-parallel.ts'
 import { metadataDatabase, metadataDatabases, olderMetadataDatabase } from '../domain/namespace.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { codeOf } from '../mongo/errors.ts'
@@ -33,15 +34,16 @@ export async function findStoredSync(
   context: RetryContext,
 ): Promise<SyncRecord | null> {
   const found: Found[] = []
-  for (const database of metadataDatabases) {
-    for (const name of clusterNames) {
-      const record = await loadRecord(clusters[name], database, context)
-      if (!record) continue
-      refuseOtherClusters({ name, database, record }, facts)
-      // An invalid generation must be refused before the generations are compared.
-      if (!Number.isSafeInteger(record.generation) || record.generation < 0) throw notOurs(name, database)
-      found.push({ name, database, record })
-    }
+  const places = metadataDatabases.flatMap((database) => clusterNames.map((name) => ({ name, database })))
+  const loading = places.map(({ name, database }) => loadRecord(clusters[name], database, context))
+  await all(loading)
+  for (const [at, { name, database }] of places.entries()) {
+    const record = (await loading[at]) ?? null
+    if (!record) continue
+    refuseOtherClusters({ name, database, record }, facts)
+    // An invalid generation must be refused before the generations are compared.
+    if (!Number.isSafeInteger(record.generation) || record.generation < 0) throw notOurs(name, database)
+    found.push({ name, database, record })
   }
   const isNew = ({ database }: Found): boolean => database === metadataDatabase
   const [ofThisRelease, ofEarlier] = [found.find(isNew), found.find((one) => !isNew(one))]

@@ -31,7 +31,7 @@ import { LeasePatience } from './lease-patience.ts'
 import { repair } from './repair.ts'
 import { idleProgress, publicState } from './report-progress.ts'
 import { resync } from './resync.ts'
-import { findEverything } from './start-checks.ts'
+import { findEverything, readClusters } from './start-checks.ts'
 import type { SyncInstance } from './sync-instance.ts'
 
 /** Added to a refusal when the command has already taken effect in this instance. */
@@ -119,8 +119,12 @@ export class InstanceCommands implements Instance {
     await this.#underWay.during('start', async () => {
       try {
         await reachBoth(parts.clusters)
+        const [source, destination] = [parts.clusters[configuration.source], parts.clusters[configuration.destination]]
+        // Read at the same time for a sync that is not stored yet. An error counts only then.
+        const reading = readClusters(configuration, source, destination)
+        reading.catch(() => {})
         const stored = await parts.findStored()
-        await sync.join(stored ?? (await beginSync(configuration, parts)), configuration)
+        await sync.join(stored ?? (await beginSync(await reading, parts)), configuration)
       } catch (error) {
         throw asRefusal(error)
       }

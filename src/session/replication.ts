@@ -1,7 +1,7 @@
 import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
 import { SharedCatalog } from '../apply/shared-catalog.ts'
-import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesAtOnce, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { type Repaired, repairDifferences, repairedMax } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
@@ -24,7 +24,7 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { FilterChange } from '../domain/filter-request.ts'
-import { both } from '../domain/in-parallel.ts'
+import { all, both, inParallel } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { restoreBalancer, stopBalancer } from '../mongo/balancer.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -133,8 +133,11 @@ export class Replication {
     }
   }
 
-  /** Loads the stored state, and the current namespace of each collection on the destination. */
-  async load(): Promise<this> {
+  /**
+   * Loads the stored state, and the current namespace of each collection on the destination.
+   * @param loaded called when all of the stored state is loaded; rejects if it is not valid
+   */
+  async load(loaded: () => Promise<void> = async () => {}): Promise<this> {
     const { metadata } = this.#parts
     // Orders of tombstones must increase even when the clock was set back since the last run.
     const [, highestOrder] = await both(this.#shared.load(), metadata.tombstones.highestOrder())
@@ -143,26 +146,38 @@ export class Replication {
     // A copied collection has tombstones if their removal was interrupted.
     const recorded = highestOrder > 0 ? await metadata.tombstones.recorded(entries.map(({ uuid }) => uuid)) : new Set()
     for (const entry of entries) entry.hasTombstones = recorded.has(entry.uuid)
-    await this.#shared.findNames()
+    await both(this.#shared.findNames(), loaded())
     return this
   }
 
-  /** Blocks the destination, creates every collection with its options deferred, and stores the first positions. */
-  async initialise(): Promise<void> {
+  /**
+   * Blocks the destination, creates every collection with its options deferred, and stores the first positions.
+   * @param ensureCurrent rejects when the sync was reversed. Nothing is written before it resolves
+   */
+  async initialise(ensureCurrent: () => Promise<void>): Promise<void> {
+    const { metadata, record } = this.#parts
+    // `databasesOf` adds the databases of the catalog, whose names may change below, but not their databases.
+    const [databases] = await both(databasesOf(this.commit), ensureCurrent())
+    const beginPartitions = metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
+    await both(this.#createAll(databases), beginPartitions)
+  }
+
+  async #createAll(databases: ReadonlySet<string>): Promise<void> {
     const { destination, metadata, record, context } = this.#parts
-    await this.#blockDestination()
-    await metadata.createIndexes()
-    // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
-    await this.#shared.correctNames()
+    await all([
+      this.#blockDestination(),
+      metadata.createIndexes(),
+      // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
+      this.#shared.correctNames(),
+    ])
     await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context))
     if (record.configuration.existingData === 'converge') {
       const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
       await takeOverExisting({ ...this.commit, metadata, shardingEntries })
     }
-    for (const database of await databasesOf(this.commit)) {
+    await inParallel(databasesAtOnce, [...databases], async (database) => {
       await this.#definitions.reconcile(database, 'all', 'copying')
-    }
-    await metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
+    })
   }
 
   /**

@@ -31,13 +31,11 @@ import { Selection } from '../mongo/selection.ts'
 
 export type CheckedStart = CheckedClusters['facts']
 
-/** Checks that can refuse a start, in the order in which start runs them. Start answers with the first error. */
-const refusing: Check[] = [
-  checkOptions,
-  checkPrivileges,
-  checkTopology,
-  checkVersions,
-  checkReversible,
+/** Checks that can refuse a start by what is already read. The other checks rely on them: they run only if these pass. */
+const refusingAtOnce: Check[] = [checkOptions, checkPrivileges, checkTopology, checkVersions, checkReversible]
+
+/** Checks that can refuse a start and read the clusters. */
+const refusingAfterReads: Check[] = [
   checkCompatibility,
   async ({ selection }) => {
     await selection.refuseBadPatterns()
@@ -54,6 +52,9 @@ const refusing: Check[] = [
     return []
   },
 ]
+
+/** In the order in which their errors count: start answers with the first one. */
+const refusing: Check[] = [...refusingAtOnce, ...refusingAfterReads]
 
 /** Checks of a filter that replaces the filter of an existing sync. */
 const ofFilter: Check[] = [
@@ -86,13 +87,9 @@ const advising: Check[] = [
 ]
 
 /** Throws RefusedError with the reason and the remedy of the first error that a check finds. Writes nothing. */
-export async function checkStart(
-  configuration: StartConfiguration,
-  source: Cluster,
-  destination: Cluster,
-): Promise<CheckedStart> {
-  const clusters = await readClusters(configuration, source, destination)
-  await refuseErrors(refusing, clusters)
+export async function checkStart(clusters: CheckedClusters): Promise<CheckedStart> {
+  await refuseErrors(refusingAtOnce, clusters)
+  await refuseErrors(refusingAfterReads, clusters)
   return clusters.facts
 }
 
@@ -108,9 +105,12 @@ export async function checkFilter(
   await refuseErrors(ofFilter, await readClusters(configuration, source, destination))
 }
 
+/** Runs the checks in parallel, because each reads a cluster. Throws the error of the first that found one, in their order. */
 async function refuseErrors(checks: Check[], clusters: CheckedClusters): Promise<void> {
-  for (const check of checks) {
-    const error = (await findingsOf(() => check(clusters))).find(({ severity }) => severity === 'error')
+  const results = await Promise.allSettled(checks.map((check) => findingsOf(() => check(clusters))))
+  for (const result of results) {
+    if (result.status === 'rejected') throw result.reason
+    const error = result.value.find(({ severity }) => severity === 'error')
     if (error) throw toRefusal(error)
   }
 }
@@ -138,12 +138,13 @@ export async function findEverything(
     : [...ofPrivilegeCheck, ...findings.filter(({ name }) => name !== 'MissingPrivileges')]
 }
 
-async function readClusters(
+export async function readClusters(
   configuration: StartConfiguration,
   source: Cluster,
   destination: Cluster,
 ): Promise<CheckedClusters> {
-  const facts = { source: await readFacts(source), destination: await readFacts(destination) }
+  const [ofSource, ofDestination] = await Promise.all([readFacts(source), readFacts(destination)])
+  const facts = { source: ofSource, destination: ofDestination }
   const selection = new Selection(source, configuration, configuration.timeseries)
   return { configuration, source, destination, facts, selection }
 }

@@ -10,13 +10,14 @@ import { errorDetails } from '../domain/error-details.ts'
 import { causeOfFailure, FatalError, RefusedError, toFailure } from '../domain/errors.ts'
 import { currentFilters } from '../domain/filter-request.ts'
 import type { Finding } from '../domain/finding.ts'
+import { both } from '../domain/in-parallel.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
 import { type LoadLevel, noLimits } from '../domain/limits.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { ClusterName } from '../mongo/cluster.ts'
-import type { LeaseLoss } from '../mongo/lease.ts'
+import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { Throttle } from '../throttle/throttle.ts'
 import { type BeginSyncParts, otherStore, reachBoth, refuseOther } from './begin-sync.ts'
@@ -212,8 +213,11 @@ export class SyncInstance {
     const patience = new LeasePatience('start', this)
     try {
       const session = this.#begin(record)
-      await patience.bounded(session.leadWithRetries(patience.signal), 'this instance takes no part in the sync')
-      if (!(await isCurrent(session))) {
+      const leading = both(session.leadWithRetries(patience.signal), isCurrentWhenHeld(session))
+      const [, current] = await patience.bounded(leading, 'this instance takes no part in the sync')
+      // The lease may have been lost and taken again since.
+      const isValid = current.epoch === session.lease.epoch ? current.isCurrent : await isCurrent(session)
+      if (!isValid) {
         throw new RefusedError(
           'WrongState',
           'another instance has reversed this sync in the meantime; send start with the new direction',
@@ -368,6 +372,13 @@ export class SyncInstance {
 async function isCurrent(session: SyncSession): Promise<boolean> {
   const stored = await session.metadata.loadSync()
   return stored?.generation === session.record.generation
+}
+
+/** Reads under the lease whether the sync is current, while the caller waits to learn which instance coordinates. */
+async function isCurrentWhenHeld(session: SyncSession): Promise<{ epoch: number; isCurrent: boolean }> {
+  await session.hold()
+  const { epoch } = session.lease
+  return { epoch, isCurrent: await isCurrent(session) }
 }
 
 function partOf(snapshot: InstanceSnapshot): CommitPart {

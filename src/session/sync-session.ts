@@ -16,7 +16,8 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { CollectionFigures } from '../mongo/collection-figures.ts'
 import { CommandStore } from '../mongo/command-store.ts'
 import { Heartbeat } from '../mongo/heartbeat.ts'
-import { Lease, type LeaseLoss, type LeaseOwner } from '../mongo/lease.ts'
+import { Lease, type LeaseOwner } from '../mongo/lease.ts'
+import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
@@ -218,8 +219,7 @@ export class SyncSession {
     await this.lead()
     const sync = await this.#untilApplicable(true, signal)
     // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
-    const replication = await this.load(true, sync)
-    await this.ensureNotReversed()
+    const replication = await this.load(true, sync, () => this.ensureNotReversed())
     if (signal.aborted) throw new StoppedError()
     replication.prepare()
     this.coordination.takeWork(true)
@@ -244,11 +244,12 @@ export class SyncSession {
    * @param current true: the loaded replication becomes the one on which a commit works; false: it only provides
    * figures, and only if no other was loaded before
    * @param sync the state whose filters apply
+   * @param check called when all of the stored state is loaded; rejects if it is not valid
    */
-  async load(current = true, sync = this.peers.sync): Promise<Replication> {
+  async load(current = true, sync = this.peers.sync, check?: () => Promise<void>): Promise<Replication> {
     const { context, runs } = this
     if (context.signal.aborted) throw new StoppedError()
-    const loaded = await this.#load(runs.signal, sync)
+    const loaded = await this.#load(runs.signal, sync, check)
     if (current) runs.latest = loaded
     else runs.latest ??= loaded
     return loaded
@@ -259,11 +260,11 @@ export class SyncSession {
     return this.#load(AbortSignal.any([this.context.signal, signal]), this.peers.sync)
   }
 
-  #load(signal: AbortSignal, sync: SyncSnapshot): Promise<Replication> {
+  #load(signal: AbortSignal, sync: SyncSnapshot, check?: () => Promise<void>): Promise<Replication> {
     const context = { ...this.context, signal }
     const untilApplicable = async (): Promise<void> => void (await this.#untilApplicable(false, signal))
     const selection = this.#selectionOf(sync)
-    return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load()
+    return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load(check)
   }
 
   /**
@@ -280,6 +281,9 @@ export class SyncSession {
       if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
       if (sync.hasTag('decided')) throw new StoppedError()
       if (coordination.leading) {
+        // This state accepts no such report in this term, so it has nothing to undo.
+        const isDone = sync.context.term === coordination.term && !sync.can({ type: 'commit.renewed', ...peers.worked })
+        if (isDone && sync.hasTag('applicable')) return sync
         const mayBeOpen = sync.context.mayBeOpen && (await this.#isDestinationOpened())
         const after = await peers.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
         if (after.hasTag('applicable')) return after

@@ -241,6 +241,7 @@ export class Verification {
       epoch: coordination.coordinatorEpoch,
       catalog: () => runs.finishing.catalog,
       appliedTime: () => figures.everywhereApplied,
+      roundTripMS: () => figures.roundTrips.slowerMS,
       onInitiallyVerified,
     })
   }

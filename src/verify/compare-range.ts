@@ -13,12 +13,14 @@ export interface RangeComparison {
  * Reads the same range of one collection from both clusters and compares it. Calls `suspect` with the `_id` element of
  * each document for which the two reads did not return the same bytes. The document may be equal nevertheless, because
  * both clusters may change during the reads.
+ * @param nextBatchBytes bytes of the next batch of one side
  */
 export async function compareRange(
   source: RawCursor,
   destination: RawCursor,
   suspect: (idElement: Buffer) => void,
   waitForCapacity: (bytesRead: number) => Promise<void>,
+  nextBatchBytes: () => number = () => batchBytes,
 ): Promise<RangeComparison> {
   const pairing = new DocumentPairing(suspect)
   const comparison: RangeComparison = { documents: { source: 0, destination: 0 }, bytes: 0 }
@@ -27,7 +29,7 @@ export async function compareRange(
   for (;;) {
     const [left, right] = await Promise.all([sides.source.fill(), sides.destination.fill()])
     if (left && right) {
-      batchSize = sizeForNext(sides.source.documents, batchBytes, batchSize)
+      batchSize = sizeForNext(sides.source.documents, nextBatchBytes(), batchSize)
       // Both sides read the same number of documents, so that equal documents have equal positions.
       for (const reader of Object.values(sides)) reader.readAhead(batchSize)
       const from = { source: sides.source.at, destination: sides.destination.at }

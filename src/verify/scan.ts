@@ -2,10 +2,10 @@ import { listCollections } from '../definitions/listing.ts'
 import { droppedByAnother } from '../definitions/missing-collections.ts'
 import { firstBatchDocuments } from '../documents/range-reader.ts'
 import { openBulkRange, openRange, type RangeBounds } from '../documents/read-documents.ts'
+import { nextBatchSize } from '../domain/batch-size.ts'
 import { type Catalog, type CatalogEntry, segmentBytes } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
-import { inParallel } from '../domain/in-parallel.ts'
 import { idRangesOf } from '../domain/natural-order.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
@@ -15,6 +15,7 @@ import type { Metadata } from '../mongo/metadata.ts'
 import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerifiedRange } from '../mongo/verification-store.ts'
 import { compareRange } from './compare-range.ts'
+import type { ReadAhead } from './read-ahead.ts'
 import { followName, onDestination, onSource } from './recheck-documents.ts'
 
 export interface ScanParts {
@@ -27,8 +28,8 @@ export interface ScanParts {
   suspect: (entry: CatalogEntry, idElement: Buffer) => void
   /** Resolves when the next batch may be read and its suspects may be reported. */
   waitForCapacity: (bytesRead: number) => Promise<void>
-  /** Number of parallel ranges. Both sides of each are read. */
-  rangesAtOnce: () => number
+  /** How much to read at a time now. */
+  readAhead: () => ReadAhead
   done: (range: VerifiedRange) => void
 }
 
@@ -37,7 +38,7 @@ interface Range extends RangeBounds {
   ordinal: number
 }
 
-const rangesAtOnceMax = 2
+const firstBatchMax = 2_500
 /** Approximate number of segments that one read loads, estimated from the collections' sizes. */
 const segmentsAtOnce = 1_000
 /**
@@ -94,7 +95,7 @@ export class Scan {
       }
       ranges.push(...(await this.#open(open.slice(from, to))))
     }
-    await inParallel(Math.min(rangesAtOnceMax, this.#parts.rangesAtOnce()), ranges, (range) => this.#compare(range))
+    await this.#compareAll(ranges)
     if (this.isComplete) this.#isFirstPass = false
     return this.isComplete
   }
@@ -141,6 +142,29 @@ export class Scan {
         .map(({ from, to }, ordinal) => ({ entry, ordinal, from, to }))
         .filter(({ ordinal }) => !done.has(ordinal))
     })
+  }
+
+  /** Compares as many ranges at a time as are to be read ahead. After a failure, no further range is begun. */
+  async #compareAll(ranges: Range[]): Promise<void> {
+    const queue = [...ranges]
+    const underWay = new Set<Promise<unknown>>()
+    const failures: unknown[] = []
+    const compare = async (range: Range): Promise<void> => {
+      try {
+        await this.#compare(range)
+      } catch (error) {
+        failures.push(error)
+        queue.length = 0
+      }
+    }
+    while (queue.length > 0 || underWay.size > 0) {
+      while (queue.length > 0 && underWay.size < this.#parts.readAhead().ranges) {
+        const run = compare(queue.shift() as Range).finally(() => underWay.delete(run))
+        underWay.add(run)
+      }
+      await Promise.race(underWay)
+    }
+    if (failures.length > 0) throw failures[0]
   }
 
   async #compare(range: Range): Promise<void> {
@@ -195,7 +219,8 @@ export class Scan {
     }
     const current = this.#parts.catalog().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
-    const open = firstBatchDocuments
+    const nextBatchBytes = (): number => this.#parts.readAhead().batchBytes
+    const open = firstBatchOf(current, nextBatchBytes())
     const openSource = this.#isFirstPass ? openBulkRange : openRange
     // The stream may lack changes from before the collection was last converged.
     const begin = laterOf(notBefore.source, current.convergedFrom ?? 0n)
@@ -217,9 +242,10 @@ export class Scan {
         destination.value,
         (idElement) => suspect(current, idElement),
         waitForCapacity,
+        nextBatchBytes,
       )
     } finally {
-      for (const one of opened) if (one.status === 'fulfilled') await one.value.close()
+      await Promise.all(opened.map((one) => (one.status === 'fulfilled' ? one.value.close() : null)))
     }
   }
 
@@ -228,4 +254,14 @@ export class Scan {
     if (known) known.push(range)
     else this.#done.set(range.collection, [range])
   }
+}
+
+/**
+ * The number of documents of a range's first batch. It saves a round trip of each range when the copy has found how large
+ * the collection's documents are. Half a batch leaves room for documents that are larger than the others.
+ */
+function firstBatchOf({ estimatedBytes, estimatedDocuments }: CatalogEntry, bytes: number): number {
+  if (estimatedBytes === 0 || estimatedDocuments === 0) return firstBatchDocuments
+  const size = { documents: estimatedDocuments, bytes: estimatedBytes }
+  return Math.max(firstBatchDocuments, nextBatchSize(size, { documents: firstBatchMax, bytes: bytes / 2 }, 0))
 }

@@ -20,6 +20,7 @@ import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { DocumentCounts } from './count-documents.ts'
 import { DestinationEcho } from './destination-echo.ts'
 import { Follower } from './follow-changes.ts'
+import { readAhead } from './read-ahead.ts'
 import { Rechecks, type Side } from './rechecks.ts'
 import { reportOf } from './report.ts'
 import { Scan } from './scan.ts'
@@ -34,6 +35,8 @@ export interface VerifierParts {
   /** The batches that event application reads from the source, while it has the events of all partitions. */
   sharedStream: SharedStream
   throttle: Throttle
+  /** Round trip to the slower cluster, ms. */
+  roundTripMS: () => number
   epoch: number
   catalog: () => Catalog
   /** Everything up to this time is applied on the destination. */
@@ -261,7 +264,7 @@ export class Verifier {
         notBefore: { source: starts.source.time, destination: starts.destination.time },
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, this.#checkpoint.range),
         waitForCapacity: (bytesRead) => this.#waitForCapacity(bytesRead),
-        rangesAtOnce: () => this.#parts.throttle.readConcurrency,
+        readAhead: () => readAhead(this.#parts.roundTripMS(), this.#parts.throttle.readConcurrency),
         done: (range) => this.#checkpoint.done(range),
       },
       await store.loadRanges(),

@@ -359,7 +359,9 @@ export class Server {
   #modify(sender: Sender, { findAndModify: name, query, update, upsert }: Document): Document {
     const { n, writeErrors } = this.#store(sender, name, 'update', { updates: [{ q: query, u: update, upsert }] })
     if (writeErrors) throw serverError(11000, 'duplicate key')
-    return { value: n === 1 ? structuredClone(this.collection(name).get(query['_id'])) : null }
+    const changed = n === 1 ? this.collection(name).get(query['_id']) : undefined
+    // Encoded as on the wire, so that values such as timestamps keep their types.
+    return { value: changed ? BSON.deserialize(BSON.serialize(changed)) : null }
   }
 
   #define(sender: Sender, where: string, command: Document): Document {

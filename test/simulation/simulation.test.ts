@@ -40,7 +40,7 @@ describe('a simulated world', () => {
   it.each([
     [1, 1],
     [3, 1],
-    [2, 2],
+    [8, 2],
     [6, 2],
   ])(
     'keeps every invariant while the verifier uses batches that event application reads, seed %i, %i instances',

@@ -28,7 +28,7 @@ async function bothHave(name: string): Promise<{ entry: CatalogEntry; scan: Scan
       notBefore: { source: two.source.latest, destination: two.destination.latest },
       suspect: () => {},
       waitForCapacity: async () => {},
-      rangesAtOnce: () => 1,
+      readAhead: () => ({ ranges: 1, batchBytes: 2 * 1024 * 1024 }),
       done: () => {},
     },
     [],

@@ -44,6 +44,7 @@ async function verifierOf(
     selection: new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null }),
     sharedStream,
     throttle: new Throttle(3),
+    roundTripMS: () => 1,
     epoch: 1,
     catalog: () => catalog,
     appliedTime,
