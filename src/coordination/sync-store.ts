@@ -28,9 +28,12 @@ export class SyncStore {
   readonly #generation: number
   #latest: { snapshot: SyncSnapshot; revision: number | null }
 
-  /** @param generation how often the sync was reversed */
-  constructor(destination: Cluster, context: RetryContext, generation: number) {
-    this.#stored = new StoredDocuments(destination, context, version)
+  /**
+   * @param generation how often the sync was reversed
+   * @param database the metadata database; by default, that of the cluster at this moment
+   */
+  constructor(destination: Cluster, context: RetryContext, generation: number, database?: string) {
+    this.#stored = new StoredDocuments(destination, context, version, database)
     this.#generation = generation
     this.#latest = syncFrom(null, generation)
   }

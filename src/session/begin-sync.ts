@@ -1,6 +1,7 @@
 import type { Liveness } from '../coordination/liveness.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { sameFilters } from '../domain/filter-request.ts'
+import { syncNameOf } from '../domain/namespace.ts'
 import type { NamespaceFilters } from '../domain/namespace-filter.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
@@ -8,6 +9,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { OlderMetadata } from '../mongo/older-metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import type { RetryContext } from '../mongo/retry.ts'
+import { refuseBeside } from './other-syncs.ts'
 import { checkStart } from './start-checks.ts'
 
 /** Minimum number of partitions. No sync needs more instances than this, so every instance gets partitions. */
@@ -38,7 +40,9 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
   const source = parts.clusters[configuration.source]
   const destination = parts.clusters[configuration.destination]
   let facts: Awaited<ReturnType<typeof checkStart>>
+  const beside = (): Promise<void> => refuseBeside(configuration, { source, destination, context: parts.context })
   try {
+    await beside()
     facts = await checkStart(configuration, source, destination)
   } catch (error) {
     // Another instance may have begun the sync and filled the destination after the search for a stored sync.
@@ -48,10 +52,12 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
   }
   await appendOplogNote(source, 'start')
   const older = new OlderMetadata(destination, parts.context)
-  if (!(await older.reserve())) return await storedByEarlier(parts)
+  // A sync with a name may run beside one of an earlier release. `beside` compares their filters.
+  const isNamed = syncNameOf(destination.metadataDatabase) !== null
+  if (!(await older.reserve()) && !isNamed) return await storedByEarlier(parts)
   const metadata = new Metadata(destination, parts.context)
   await metadata.removeMove()
-  const record = await metadata.createSync({
+  const own: SyncRecord = {
     configuration,
     sourceIdentity: facts.source.identity,
     destinationIdentity: facts.destination.identity,
@@ -59,8 +65,17 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
     partitions: Math.max(partitionsMin, facts.source.shards.length),
     redis: parts.redis,
     generation: 0,
-  })
-  return (await older.reserve()) ? record : await storedByEarlier(parts)
+  }
+  const record = await metadata.createSync(own)
+  if (!(await older.reserve()) && !isNamed) return await storedByEarlier(parts)
+  try {
+    // Of two syncs that are begun at the same time, at least one finds the other, because both look after they are stored.
+    await beside()
+  } catch (error) {
+    await metadata.removeSync(own)
+    throw error
+  }
+  return record
 }
 
 /**
