@@ -1,14 +1,13 @@
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import { blocksDestination } from '../commit/write-blocking.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
-import { type Failure, FatalError, isStop, RefusedError, toFailure } from '../domain/errors.ts'
+import { type Failure, type FailureName, FatalError, RefusedError, toFailure } from '../domain/errors.ts'
 import { overlapOf } from '../domain/filter-overlap.ts'
 import { currentFilters } from '../domain/filter-request.ts'
 import { metadataDatabasePattern, olderMetadataDatabase, syncNameOf } from '../domain/namespace.ts'
 import type { Matches, NamespaceFilters } from '../domain/namespace-filter.ts'
 import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
 import type { BothClusters, Cluster } from '../mongo/cluster.ts'
-import { isTransient } from '../mongo/errors.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { OlderMetadata } from '../mongo/older-metadata.ts'
 import { type RetryContext, RetryMonitor, retry } from '../mongo/retry.ts'
@@ -133,8 +132,10 @@ export class OtherSyncs {
       await this.check(limited)
       await new OlderMetadata(destination, limited).removeExpired()
     } catch (error) {
-      if (this.#timer === null || isStop(error) || isTransient(error)) return
-      onFound(toFailure(error, 'looking for other syncs'))
+      // Anything else, such as a missing privilege on another database, does not concern this sync. The next check follows soon.
+      const conflicts: FailureName[] = ['StoredStateConflict', 'SyncsOverlap']
+      const isConflict = error instanceof FatalError && conflicts.includes(error.failure)
+      if (this.#timer !== null && isConflict) onFound(toFailure(error))
     }
   }
 }
