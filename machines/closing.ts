@@ -2,8 +2,8 @@ import { type Failure, toFailure } from '../src/domain/errors.ts'
 import type { WorkerReport } from './protocol.ts'
 
 /**
- * Ends a worker. Leaving a state stops its actors but does not await their work, so the actor `close` resolves
- * when all of that work has ended: with the failure to report, or with null when the work was only told to stop.
+ * Ends a worker. Leaving a state stops its actors but does not await their work. The actor `close` awaits that work,
+ * and resolves with the failure to report, or with null when the work was only told to stop.
  * @param ended the state that follows when there is no failure
  * @param failed the state that follows a failure
  */

@@ -20,7 +20,7 @@ export interface CopyContext {
   underWay: string[]
   /** At least one segment was copied since the machine last entered `copying`. */
   copiedSome: boolean
-  /** The error that ended the copy; null before. A copy that is told to stop ends with a StoppedError. */
+  /** The error that ended the copy; null until then. A copy that is told to stop ends with a StoppedError. */
   error: unknown
 }
 
@@ -110,7 +110,7 @@ const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
  *
  * opening     The machine waits until this instance's previous replication has ended and the preparation of a commit is
  *             undone. A pause waits for neither.
- * beginning   Segments that this incarnation of the instance claimed before a pause are released.
+ * beginning   Segments that this instance claimed before a pause, in the same lease term, are released.
  * surveying   The stored state shows whether a collection is still being copied, by any instance.
  * planning    If this instance coordinates, it splits collections into segments.
  * copying     Segments are claimed and copied.

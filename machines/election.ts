@@ -10,12 +10,13 @@ export interface CampaignInput {
  * The election of the coordinator. The metadata database stores the coordinator role, which one instance holds at a
  * time. Each term has its own epoch.
  *
- * unknown      The role has not been read yet. `coordinatorID` is null.
+ * unknown      It is not known which instance holds the role: it has not been read yet, or not since a campaign failed
+ *              or the term ended. `holder` is the last known holder, or null.
  * following    Another instance holds the role.
  * campaigning  The role is vacant, and this instance claims it by compare-and-set. One of several candidates wins.
- * leading      This instance holds the role. It leads while every read confirms this and its lease lasts, or until it
- *              begins to give the role up. `lease.lost` reports both the loss of the lease and the release of the role,
- *              because either ends the term.
+ * leading      This instance holds the role. It leads as long as every read confirms this, its lease lasts, and it has
+ *              not begun to give the role up. `lease.lost` reports both the loss of the lease and the release of the
+ *              role, because either ends the term.
  *
  * The machine relies only on what was read from the metadata database and never assumes that it leads. A campaign whose
  * reply was lost ends in `unknown`, and the next read shows which instance won.

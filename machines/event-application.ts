@@ -8,7 +8,7 @@ export interface EventsContext {
   owned: number
   /** The commit timestamp up to which events are applied, as decimal digits; null for no end. */
   commitTimestamp: string | null
-  /** The error that ended event application; null before. */
+  /** The error that ended event application; null until then. */
   error: unknown
 }
 
@@ -60,7 +60,7 @@ export const eventApplicationMachine = setup({
      * Stopping this actor stops all work.
      */
     replication: fromCallback<EventsEvent>(placeholder('replication')),
-    /** Leads the barriers while this instance coordinates. */
+    /** Does the coordinator's work at barriers while this instance coordinates. */
     barriers: fromPromise<void>(placeholder('barriers')),
     /** Resolves with the number of partitions that are to be applied. */
     claim: fromPromise<number>(placeholder('claim')),
@@ -85,7 +85,7 @@ export const eventApplicationMachine = setup({
     takeCommitTimestamp: assign(({ event }) =>
       event.type === 'worker.drainTo' ? { commitTimestamp: event.commitTimestamp } : {},
     ),
-    /** Passes the commit timestamp, up to which events are applied, to the work. */
+    /** Makes the work in progress apply events only up to the commit timestamp. */
     limitToCommitTimestamp: placeholder('limitToCommitTimestamp'),
     rememberError: assign({ error: firstError }),
     reportDrained: sendParent(({ context }) => ({

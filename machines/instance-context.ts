@@ -13,8 +13,8 @@ export interface InstanceContext {
   /** The number of convergences of this sync for which this instance has discarded its progress. */
   convergences: number
   /**
-   * The verifier has compared everything once, and from then on compares only what changes. Also true when verification
-   * is switched off.
+   * The verifier has compared everything once, and from then on compares only what changes. Also true once the commit
+   * is decided. While verification is switched off, this stays false until then, and a commit does not require it.
    */
   initiallyVerified: boolean
   commitRequested: boolean
@@ -27,7 +27,7 @@ export interface InstanceContext {
   commitUntil: number | null
   /** The current commit is a rehearsal: it is never decided. */
   dryRun: boolean
-  /** The last commit was aborted, and no other was requested since. */
+  /** The last commit was aborted, and no other has been requested since. */
   commitAborted: boolean
   /** Number of the commit attempt that this instance takes part in; 0 before it knows of one. */
   attempt: number
@@ -82,7 +82,7 @@ export type WithConfiguration = { configuration: StartConfiguration }
 export type FollowInput = WithConfiguration & { watching: boolean }
 export type DeadlineInput = { abortsBefore: number; commitUntil: number | null; failure: Failure | null }
 
-/** What the context of an earlier release names otherwise than this one. */
+/** Fields and values of a stored context under the names that an earlier release gave them. */
 interface FormerNames {
   hashed?: boolean
   commitPoint?: string | null
@@ -90,8 +90,8 @@ interface FormerNames {
 }
 
 /**
- * The context of a stored one. A context that an earlier release stored has other names for some fields and values, and
- * lacks others. The state of the sync is read again.
+ * Completes a stored context. One that an earlier release stored has other names for some fields and values, and lacks
+ * some fields. `sync` is never stored, so it is null until the state of the sync is read again.
  */
 export function completed(stored: Partial<InstanceContext> | FormerNames): InstanceContext {
   const { hashed, commitPoint, reversing, ...others } = stored as FormerNames
@@ -123,9 +123,9 @@ export function commitAborted(context: InstanceContext): InstanceContext {
 }
 
 /**
- * The context after a convergence began: collections are converged again, so the instance discards its progress of the
- * copy. It also discards its own commit request. A convergence begins only when no commit is under way, so the stored
- * state of the sync does not contain that request.
+ * The context after a convergence began: collections are converged again, so the instance discards its progress in the
+ * copy and in the verification. It also discards its own commit request. A convergence begins only when no commit is
+ * under way, so the stored state of the sync does not contain that request.
  */
 export function convergenceStarted(context: InstanceContext): InstanceContext {
   const { convergences = 0 } = context.sync ?? {}

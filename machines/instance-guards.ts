@@ -38,7 +38,7 @@ export const instanceGuards = {
     sync !== null && ((sync.decided && !decided) || (sync.canWrite && !canWrite)),
   isSyncAborted: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null && sync.aborts > own.abortsBefore && own.commitRequested && !own.decided && !own.canWrite,
-  /** Also true for an instance that missed the planning of the convergence, for instance because it did not run. */
+  /** Also true for an instance that missed the planning of the convergence, for instance because it was not running. */
   isSyncConverging: ({ context: { sync, ...own } }: GuardInput): boolean =>
     sync !== null && sync.convergences > own.convergences && !own.decided && !own.canWrite,
   isSyncAtAnotherAttempt: ({ context: { sync, ...own } }: GuardInput) =>

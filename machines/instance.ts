@@ -56,17 +56,18 @@ import { verificationMachine } from './verification.ts'
  *                 The coordinator prepares the new destination. When an oplog no longer contains all changes since the
  *                 commit, the instance then waits in `joining` until the coordinator has prepared all collections to be
  *                 converged.
- * failed        The operator must act. Metadata is kept, and `sync.resume` returns to the previous state. A commit that
- *               failed before it was decided may be aborted by any instance (`watching`), which leads back to RUNNING.
+ * failed        The operator must act. Metadata is kept, and `sync.resume` continues the sync or its reversal. A commit
+ *               that failed before it was decided may be aborted by any instance (`watching`), which leads back to
+ *               RUNNING.
  *
  * When collections are to be converged again, the instance leaves `replicating`, so that nothing is copied, applied or
- * verified while the coordinator prepares that. It joins again afterwards. An instance that was away meanwhile does the
- * same when it returns.
+ * verified while the coordinator prepares the convergence. It joins again afterwards. An instance that was away
+ * meanwhile does the same when it returns.
  *
- * An instance that was evicted (`lease.evicted`) starts again from its stored state. So does an instance that takes
- * part in a commit attempt which the sync has left for another one. When nothing is under way, an evicted instance only
- * takes a lease again (`holding`). It retries until it has a lease (`waiting` lies between two attempts), because it
- * may be the only instance left that can undo an aborted commit. A requested pause survives both restarts.
+ * An instance that was evicted (`lease.evicted`) starts again from its stored state. So does an instance whose commit
+ * attempt is no longer the current attempt of the sync. When nothing is under way, an evicted instance only takes a
+ * lease again (`holding`). It retries until it has a lease (`waiting` lies between two attempts), because it may be the
+ * only instance left that can undo an aborted commit. A requested pause survives both restarts.
  *
  * The context survives a crash. `booting` and the `choosing` states derive from it where to continue, and every step
  * after them can be repeated.
@@ -252,7 +253,8 @@ export const instanceMachine = setup({
                 'copy.drained': { actions: assign({ copyDrained: true }) },
                 'events.drained': { actions: assign({ eventsDrained: true }) },
               },
-              // Goes to `holding`: the lease may be lost, and the replication that would take it again is never opened.
+              // Goes to `holding`, because the lease may be lost: a pause does not wait for the replication to open,
+              // which would take the lease again.
               always: { guard: 'bothDrained', target: '#instance.paused.holding' },
             },
             committing: {

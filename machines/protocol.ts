@@ -10,7 +10,7 @@ export type SyncCommand =
   | { type: 'sync.resume' }
   /** Accepted until the commit is decided. The abort is stored, and all instances follow the stored state. */
   | { type: 'sync.abort' }
-  /** Accepted once the request is stored for all instances. `InstanceContext` explains the fields. */
+  /** Sent once the request is stored for all instances. `InstanceContext` explains the fields. */
   | { type: 'sync.commit'; abortsBefore: number; commitUntil: number | null; dryRun: boolean }
   | { type: 'sync.reverse' }
   | { type: 'sync.limit'; limits: Limits }

@@ -3,8 +3,12 @@ import type { Failure } from '../src/domain/errors.ts'
 import type { FilterChange } from '../src/domain/filter-request.ts'
 import type { NamespaceFilters } from '../src/domain/namespace-filter.ts'
 
-/** A requested commit. `at`: when it was requested, ms by the clock of the instance that received the request. */
-export type StoredRequest = CommitRequest & { at: number }
+/**
+ * A requested commit. `at`: when it was requested, ms by the clock of the instance that received the request.
+ * `atClusterTime`: the destination's cluster time at that moment, as decimal digits, which all instances can compare. An
+ * earlier release stores no cluster time.
+ */
+export type StoredRequest = CommitRequest & { at: number; atClusterTime?: string }
 
 /** What is stored about the sync as a whole, in addition to its state. */
 export interface SyncContext {
@@ -36,8 +40,9 @@ export interface SyncContext {
    */
   mayBeOpen: boolean
   /**
-   * True from the first report that a start position of the reversal is about to be stored until the decision. While it
-   * is true, users have not written on the destination after that position, so a new position may replace it.
+   * Becomes true with the first report that a start position of the reversal is about to be stored, and false with the
+   * decision. While it is true, users have not written on the destination after that position, so a new position may
+   * replace it.
    */
   writesHeld: boolean
   /**

@@ -100,7 +100,7 @@ export const syncMachine = setup({
       event.attempt === context.attempt &&
       event.aborts === context.aborts &&
       context.request !== null,
-    /** A commit that was requested while the last commit is being undone can be aborted too. */
+    /** A commit that was requested while the last commit was being undone can be aborted too. */
     abortsNextCommit: ({ context, event }) =>
       event.type === 'commit.aborted' && event.abortsBefore === context.aborts && context.request !== null,
     isReplaced: ({ context, event }) =>
@@ -335,7 +335,7 @@ export const syncMachine = setup({
 
 /**
  * True if the requested commit still applies to the sync, because the requesting instance knows of every aborted commit
- * and of every requested convergence. An instance that does not know of the last convergence believes that its copy is
+ * and of every requested convergence. An instance that does not know of the last convergence still regards its copy as
  * complete.
  */
 function isCurrentRequest(context: SyncContext, event: SyncEvent): boolean {

@@ -9,7 +9,7 @@ export interface VerificationContext {
   initiallyVerified: boolean
   /** The verifier that runs here has compared everything once. */
   scanned: boolean
-  /** The error that ended the verification; null before. */
+  /** The error that ended the verification; null until then. */
   error: unknown
 }
 

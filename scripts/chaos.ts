@@ -28,7 +28,8 @@ import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
  *   npm run chaos -- --fencing 200         delayed writes, clock steps, suspensions, replaced pods (--instances, --faults)
  *   npm run chaos -- --converge 100        two instances that update an older copy, with faults of one instance, elections and cuts
  * Plans that run by their name:
- *   npm run chaos:sharded -- --seeds 30 [--instances 2] [--shards 2] [--destinationShards 2]
+ *   npm run chaos:sharded -- --seeds 30 [--instances 2] [--shards 2] [--destinationShards 2] [--routers 2]
+ *     [--faults shards,config,routers]
  *   npm run mutations -- [--phases hashing,applying] [--only lost] [--from 20]
  *   npm run soak -- --minutes 90 [--seed 1] [--instances 2] [--members 1] [--cycles 60-300] [--faults kill,stop]
  *     [--paces 8,25,80] [--log soak.jsonl]
@@ -43,7 +44,7 @@ const { values, positionals } = parseArgs({
     ...{ seeds: text, kills: text, stepdowns: text, cuts: text, verifierKills: text, commitKills: text },
     ...{ filters: text, instanceFaults: text, fencing: text, converge: text },
     ...{ from: text, steps: text, instances: text, faults: text, away: text, bulk: text, members: text },
-    ...{ shards: text, destinationShards: text, phases: text, only: text },
+    ...{ shards: text, destinationShards: text, routers: text, phases: text, only: text },
     ...{ minutes: text, seed: text, cycles: text, paces: text, log: text },
     list: { type: 'boolean' },
   },
@@ -96,6 +97,7 @@ const byName: Record<string, () => FaultPlan> = {
       ...options('seeds', 30),
       shards: number('shards') ?? 2,
       destinationShards: number('destinationShards') ?? 2,
+      routers: number('routers') ?? 1,
     }),
   mutations: () => corruptionPlan({ phases: list('phases'), only: values.only ?? '', from: number('from') ?? 1 }),
   soak: () =>

@@ -10,6 +10,7 @@ import { type SimulationResult, simulate } from '../test/simulation/run.ts'
  *   npm run simulate -- --seeds 200 --definitions 8 --rate 100 --faults 1.5    many changes of definitions at a time
  *   npm run simulate -- --seeds 200 --copies all                            collections begin uncopied in all worlds (or in `half` of them, or in `none`)
  *   npm run simulate -- --seeds 20 --break no-fence                         a mutation, which at least one seed must detect
+ *   npm run simulate -- --seeds 20 --break plan-unfenced --guarded          the same delayed messages, with all conditions of statements
  * A failing seed fails again in the same step with the same options.
  */
 const { values } = parseArgs({
@@ -25,6 +26,7 @@ const { values } = parseArgs({
     faults: { type: 'string', default: String(smallWorld.faultRate) },
     copies: { type: 'string', default: 'half' },
     break: { type: 'string' },
+    guarded: { type: 'boolean', default: false },
     costs: { type: 'boolean', default: false },
   },
 })
@@ -65,7 +67,7 @@ function showCosts({ costs, seconds }: SimulationResult): void {
 let [passed, failed] = [0, 0]
 for (let seed = from; seed < from + seeds; seed++) {
   const copies = values.copies === 'half' ? seed % 2 === 0 : values.copies === 'all'
-  const options: WorldOptions = { ...world, seed, copies, breaks: mutation }
+  const options: WorldOptions = { ...world, seed, copies, breaks: mutation, guarded: values.guarded }
   const begun = process.cpuUsage()
   const result = await simulate(options)
   const { user, system } = process.cpuUsage(begun)

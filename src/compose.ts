@@ -20,6 +20,7 @@ import { Cluster, type ClusterName } from './mongo/cluster.ts'
 import { isTransient, toFatal } from './mongo/errors.ts'
 import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
+import { applicationName } from './mongo/predecessors.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { clusterNames, findStoredSync, redisScope } from './session/find-stored.ts'
@@ -80,7 +81,7 @@ class ClusterConnection implements Connection {
   #instance: SyncInstance | null = null
   #failure: unknown = null
   /** What the instance is waiting for before it accepts commands. */
-  #waitingFor = 'tandem has just started and connects to both clusters; try again'
+  #waitingFor = 'tandem has just started and is connecting to both clusters; try again'
   /** The last error of a cluster that does not answer. */
   #waitingError: unknown
   readonly #reporting: Disposable[] = []
@@ -88,7 +89,7 @@ class ClusterConnection implements Connection {
 
   constructor(options: ComposeOptions) {
     this.#options = options
-    const appName = `tandem:${options.id}:${this.#incarnation}`
+    const appName = applicationName(options.id, this.#incarnation)
     this.#clusters = {
       cluster0: new Cluster('cluster0', options.cluster0, appName),
       cluster1: new Cluster('cluster1', options.cluster1, appName),
@@ -117,7 +118,7 @@ class ClusterConnection implements Connection {
     return this.#instance?.session?.metadata.audit ?? null
   }
 
-  /** Lets work in progress end for a limited time, then aborts it, because a cluster may not answer. */
+  /** Gives work in progress a limited time to end, and then aborts it, because a cluster may not answer. */
   async close(): Promise<void> {
     for (const report of this.#reporting) report[Symbol.dispose]()
     const abortTimer = setTimeout(() => this.#stop.abort(), closePatienceMS)
@@ -189,7 +190,8 @@ class ClusterConnection implements Connection {
       findStored,
       perform,
       onTransition: (snapshot) => {
-        // A failure that was stored before this process started is not its own: it stays up, so that `resume` can reach it.
+        // After a failure that was stored before this process started, the process keeps running, so that `resume` can
+        // reach it.
         if (stateLog.logged(snapshot) === 'FAILED' && this.#instance) onFailure()
       },
     })
@@ -209,14 +211,15 @@ class ClusterConnection implements Connection {
     for (const name of clusterNames) {
       this.#clusters[name].copyReadPreference = copyReadPreference
       if (copyReadPreference === 'primary' || this.#clusters[name].readsSecondaries) continue
-      const notice = `--copyReadPreference has no effect on ${name}: only replica sets of 6.0 or later are read from secondaries`
+      const reason = 'tandem reads from secondaries only on replica sets of 6.0 or later'
+      const notice = `--copyReadPreference has no effect on ${name}: ${reason}`
       journal('notice', { notice })
     }
   }
 
   /** Waits for the cluster without a limit, because an instance may start before its clusters. */
   async #connect(name: ClusterName): Promise<ClusterFacts> {
-    this.#waitingFor = `tandem waits for the first answer of ${name}; try again`
+    this.#waitingFor = `tandem is waiting for the first answer of ${name}; try again`
     for (;;) {
       if (this.#stop.signal.aborted) throw new StoppedError()
       try {

@@ -32,8 +32,8 @@ export interface Field {
 }
 
 /**
- * The fields of an object, each followed by its nested fields. `expand` decides for which fields the nested
- * ones are listed.
+ * The fields of an object, each followed by its nested fields. `within` decides for which fields the nested ones are
+ * listed.
  */
 export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () => true, prefix = ''): Field[] {
   return Object.entries(schema.properties ?? {}).flatMap(([name, own]) => {
@@ -53,7 +53,7 @@ export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () 
   })
 }
 
-/** The object that contains a field's nested fields, and the suffix of its path. */
+/** The schema that contains a field's nested fields, and the suffix of its path: `[]` for each array around it. */
 export function innerOf(schema: Schema): [inner: Schema | null, suffix: string] {
   const container = [schema, ...(schema.anyOf ?? [])].find(({ properties, items }) => properties ?? items)
   if (container?.items) {

@@ -2,9 +2,9 @@ import type { AnyStateMachine, AnyStateNode } from 'xstate'
 
 /**
  * Renders state machines as Mermaid charts (https://mermaid.js.org/syntax/stateDiagram.html). There is one chart for
- * each machine and for each state with substates. A chart shows the transitions between the children of one state,
- * and includes deeper states in the child that contains them. Mermaid cannot draw transitions between the insides of
- * two states, and they would be unreadable.
+ * each machine and for each state with substates. A chart shows the transitions between the children of one state. A
+ * child stands for all states inside it, because Mermaid cannot draw a transition from a substate of one state to a
+ * substate of another.
  */
 
 interface Edge {
@@ -40,7 +40,8 @@ function chartOf(composite: AnyStateNode, edges: Edge[]): string[] {
   for (const { from, to, label } of edges) {
     const start = childOver(from, composite)
     const end = to && childOver(to, composite)
-    // A transition that leaves the whole composite is in its parent's chart.
+    // Transitions without a target are in the table. A transition that begins outside the composite, or that begins at
+    // the composite itself and does not end inside it, is in another chart.
     if (!to || (!start && !(from === composite && end))) continue
     // A transition within one child is in that child's chart.
     if (end !== null && end === start && (from !== start || to !== start)) continue
@@ -59,7 +60,7 @@ function chartOf(composite: AnyStateNode, edges: Edge[]): string[] {
   ]
 }
 
-/** The details that a chart omits: tags, actors, and transitions that do not leave a state. */
+/** Renders the details that a chart omits: tags, actors, and transitions that do not leave a state. */
 function tableOf(composite: AnyStateNode, edges: Edge[]): string[] {
   const rows = [composite, ...childrenOf(composite)].map((node) => {
     const stays = edges.filter(({ from, to }) => from === node && to === null).map(({ label }) => label)
@@ -105,14 +106,14 @@ function childrenOf(node: AnyStateNode): AnyStateNode[] {
   return Object.values(node.states)
 }
 
-/** The child of `composite` that is or contains `node`; null if there is none. */
+/** Returns the child of `composite` that is or contains `node`; null if there is none. */
 function childOver(node: AnyStateNode, composite: AnyStateNode): AnyStateNode | null {
   let at = node
   while (at.parent && at.parent !== composite) at = at.parent
   return at.parent === composite ? at : null
 }
 
-/** Keys are not unique: several states have a child `choosing`. */
+/** Returns an id made of the whole path, because keys are not unique: several states have a child `choosing`. */
 function idOf(node: AnyStateNode): string {
   return node.path.length > 0 ? node.path.join('_') : node.machine.id
 }

@@ -4,8 +4,8 @@ import { errorDetails } from '../domain/error-details.ts'
 import type { FailureAnswer } from './schemas.ts'
 
 /**
- * The response of every refusal.
- * @param reason the error that was refused with, whose cluster and causes the response names
+ * The response to every request that is refused or fails.
+ * @param reason the error behind the refusal; the response names its cluster and its cause
  */
 export function failure(
   context: Context,

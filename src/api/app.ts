@@ -52,13 +52,13 @@ export interface ApiDependencies {
   meter?: WorkMeter
   /** Requests must send one of these tokens; null: no token is required. */
   tokens?: Tokens | null
-  /** Accepts any Host header, because other machines connect by various names. Allowed only with a token. */
+  /** Accepts any Host header, because other machines know this host by various names. Allowed only with a token. */
   anyHost?: boolean
   /** Receives unexpected errors. The response says only that there was one. */
   onInternalError?: (error: unknown) => void
   /** Receives commands and their answers, for the log. */
   exchanges?: ExchangeRecorder
-  /** Called when an address has failed to send a valid token too often; once a minute at most. */
+  /** Called at most once a minute, when an address has sent too many requests without a valid token. */
   onTokensRefused?: (refused: RefusedTokens) => void
 }
 
@@ -66,7 +66,10 @@ export type Api = ReturnType<typeof createApi>
 
 const unrecorded: ExchangeRecorder = { received: () => {}, answered: () => {} }
 
-/** Paths that need no token: load balancers and supervisors must be able to ask whether the process answers. */
+/**
+ * Paths that need no token. Load balancers and supervisors use `/healthz`. The dashboard asks for the token itself, and
+ * neither its files nor the documentation contain anything about a sync.
+ */
 const openPaths = ['/healthz', ...dashboardPaths, ...docsPaths]
 
 /**
@@ -188,7 +191,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/abort',
       describeCommand(
         'abort',
-        'Aborts a commit until its decision is stored, shortly before canWrite: COMMITTING to RUNNING, on all instances. Every instance accepts it.',
+        'Aborts a commit that is not decided yet, on all instances: COMMITTING or FAILED to RUNNING. The decision is stored shortly before canWrite. Every instance accepts abort.',
         noBody,
         successSchema,
       ),
@@ -257,7 +260,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/limits',
       describeCommand(
         'limit',
-        'Changes the given limits of this instance at once and keeps them over restarts; null removes a limit.',
+        'Changes the given limits of this instance at once and keeps them across restarts; null removes a limit.',
         { schema: limitsBodySchema, required: true },
         limitsAnswerSchema,
       ),
@@ -287,7 +290,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/repair',
       describeCommand(
         'repair',
-        'Makes what a failed verification named equal to the source; then send resume. If that needs a convergence, repair aborts the commit; then send commit when canCommit is true. If several instances share the sync, only the coordinator accepts it.',
+        'Makes the documents and definitions that a failed verification named equal to the source. Afterwards, send resume. If repair needs a convergence, it aborts the commit; in that case send commit when canCommit is true. If several instances share the sync, only the coordinator accepts repair.',
         noBody,
         repairedSchema,
       ),

@@ -15,15 +15,15 @@ export interface CommandRecorder {
   /** Resolves when the command may run. Never rejects. */
   received(call: ReceivedCommand): Promise<void>
   /**
-   * `admitted` is false if the command was refused because of its Host, Origin or token. `received` has not been called
-   * for such a command, which must not enter the sync's stored audit trail: a thousand of them would replace all other
-   * entries.
+   * `admitted` is false if the guards refused the command because of a header such as Host or Origin, or because of its
+   * token. `received` is not called for such a command, and the command must not enter the sync's stored audit trail: a
+   * thousand of them would replace all other entries.
    */
   answered(call: CommandCall, admitted: boolean): void
 }
 
-/** Set by handlers that answer with a refusal without throwing it. */
 export interface RefusalVariables {
+  /** Set by handlers that answer with a refusal without throwing it. */
   refusedWith?: RefusalName
   /** Set for requests that are not recorded, because large numbers of them would fill the log. */
   unaudited?: boolean
@@ -34,7 +34,7 @@ interface AuditVariables extends RefusalVariables {
   admitted?: boolean
 }
 
-/** Records the outcome of each command. It comes before every guard and never reads a body. */
+/** Records the outcome of each command. This middleware runs before every guard and never reads a body. */
 export function auditCommands(recorder: CommandRecorder, tokenOf: (context: Context) => TokenUse): MiddlewareHandler {
   return async (context: Context<{ Variables: AuditVariables }>, next) => {
     const command = commandOf(context.req.method, context.req.path)
@@ -56,7 +56,7 @@ export function auditCommands(recorder: CommandRecorder, tokenOf: (context: Cont
   }
 }
 
-/** Records a command that the guards let pass, before it runs. It comes after the guards. */
+/** Records a command before it runs. This middleware runs after the guards, so it records only what they let pass. */
 export function auditAdmitted(recorder: CommandRecorder): MiddlewareHandler {
   return async (context: Context<{ Variables: AuditVariables }>, next) => {
     const received = context.get('received')
@@ -68,7 +68,7 @@ export function auditAdmitted(recorder: CommandRecorder): MiddlewareHandler {
   }
 }
 
-/** The audited command of a request; null if it is a query or unknown. */
+/** Returns the audited command of a request; null if the request is a query or unknown. */
 export function commandOf(method: string, path: string): AuditedCommand | null {
   if (method === 'PATCH') return path === '/api/v1/limits' ? 'limit' : null
   if (method !== 'POST') return null
@@ -81,11 +81,11 @@ function errorOf(context: Context<{ Variables: RefusalVariables }>): CommandCall
   if (res.ok) return null
   const refusedWith = context.get('refusedWith')
   if (refusedWith) return refusedWith
-  // The host guard answers directly.
+  // The host guard answers with 403 without throwing an error.
   return res.status === 403 ? 'InvalidRequest' : 'InternalError'
 }
 
-/** Null if the client has already disconnected, and for a request from within this process. */
+/** Returns null if the client has already disconnected, and for a request from within this process. */
 export function remoteAddressOf(context: Context): string | null {
   const { incoming } = (context.env ?? {}) as Partial<HttpBindings>
   return incoming?.socket.remoteAddress ?? null

@@ -4,18 +4,18 @@ import { refusalNames } from '../domain/errors.ts'
 import { numberParameters } from './query-parameters.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The answer of `GET /api/v1/audit`. */
+/** The response to `GET /api/v1/audit`. */
 
 const entrySchema = objectOf({
   time: v.pipe(v.string(), v.description('When the command was received, ISO 8601.')),
   mongosyncID: v.pipe(v.string(), v.description('The instance that received the command.')),
   command: v.pipe(v.picklist(auditedCommands), v.description('The command.')),
-  remoteAddress: v.nullable(v.pipe(v.string(), v.description('Remote address of the connection; null: unknown.'))),
+  remoteAddress: v.nullable(v.pipe(v.string(), v.description('Remote address of the connection; null if unknown.'))),
   token: v.nullable(
     v.pipe(
       v.picklist(tokenUses),
       v.description(
-        'The token that the request sent: that of --tokenFile (control), that of --readTokenFile (read), or none; null: an earlier release stored the entry without it, or another instance passed the command on.',
+        'The token that the request sent: control (--token or --tokenFile), read (--readTokenFile) or none. Null if an earlier release stored the entry without it, or if another instance passed the command on.',
       ),
     ),
   ),
@@ -24,30 +24,39 @@ const entrySchema = objectOf({
       v.pipe(
         v.string(),
         v.description(
-          'The instance that passed the command on (all/…); null: unknown. Absent: a client sent the command to this instance.',
+          'The instance that passed the command on (a request to all/…); null if unknown, and absent if a client sent the command to this instance.',
         ),
       ),
     ),
   ),
   outcome: v.pipe(
     v.picklist(auditOutcomes),
-    v.description('Outcome of the command; received: no answer yet, or the instance ended before it answered.'),
+    v.description(
+      'Outcome of the command; received means that there is no answer yet, or that the instance ended before it answered.',
+    ),
   ),
-  error: v.nullable(v.pipe(v.picklist(refusalNames), v.description('Name of the error; null: not refused.'))),
+  error: v.nullable(
+    v.pipe(v.picklist(refusalNames), v.description('Name of the error; null if the command was not refused.')),
+  ),
 })
 
 export const auditAnswerSchema = objectOf({
   success: v.literal(true),
-  entries: v.pipe(v.array(entrySchema), v.description('Newest first, a thousand at most.')),
+  entries: v.pipe(v.array(entrySchema), v.description('The newest first, at most 1,000.')),
 })
 
 export const auditPage = numberParameters({
-  limit: { least: 1, most: auditEntriesMax, usual: auditEntriesMax, meaning: 'Entries to list, the newest first.' },
+  limit: {
+    least: 1,
+    most: auditEntriesMax,
+    usual: auditEntriesMax,
+    meaning: 'Maximum number of entries. The newest are listed.',
+  },
 })
 
 export type AuditAnswer = v.InferOutput<typeof auditAnswerSchema>
 
-/** @param limit how many entries are listed at most */
+/** @param limit maximum number of entries */
 export function renderAudit(entries: readonly AuditEntry[], limit: number): AuditAnswer {
   return {
     success: true,

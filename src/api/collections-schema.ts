@@ -25,9 +25,11 @@ const rowSchema = objectOf({
     total: integer('Indexes of the source, without the one on _id.'),
     built: integer('Indexes built on the destination.'),
     heldBack: integer(
-      'Indexes deferred until the commit: their unique, TTL or hidden option, or the second index on the same keys.',
+      'Indexes with a unique, TTL or hidden option that is deferred until the commit, and indexes that are deferred altogether because they differ from another index only in these options.',
     ),
-    missing: integer('Indexes that the destination has refused so far; tandem retries them.'),
+    missing: integer(
+      'Indexes that do not exist on the destination yet: they are built after the copy, or the destination has refused them so far and tandem retries them.',
+    ),
   }),
   verification: v.pipe(
     v.nullable(

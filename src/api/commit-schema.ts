@@ -16,7 +16,7 @@ export const commitBodySchema = objectOf({
       v.minValue(1, 'must be at least 1'),
       v.maxValue(maxSecondsMax, `must be at most ${maxSecondsMax}`),
       v.description(
-        'Aborts the commit if its decision, shortly before canWrite, is not stored within this many seconds.',
+        'Aborts the commit if its decision is not stored within this many seconds. The decision comes shortly before canWrite.',
       ),
     ),
   ),
@@ -44,7 +44,9 @@ const seconds = (meaning: string) => v.pipe(v.number(), v.minValue(0), v.descrip
 const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 
 export const commitEstimateSchema = objectOf({
-  estimatedSeconds: seconds('Estimate from commit, or from now while a commit is in progress, to canWrite.'),
+  estimatedSeconds: seconds(
+    'Estimated time until canWrite, counted from commit, or from now while a commit is in progress.',
+  ),
   waitingFor: v.array(objectOf({ what: text('Remaining work.'), estimatedSeconds: seconds('How long that takes.') })),
 })
 

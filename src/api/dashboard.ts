@@ -49,7 +49,7 @@ const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/dashboard/table.js': 'table.js',
 }
 
-/** Served without a token: the page contains nothing about a sync until its user enters a token. */
+/** Paths that need no token: their files contain nothing about a sync. The page reads that from the API. */
 export const dashboardPaths: readonly string[] = Object.keys(files)
 
 /** Allows no content from other hosts, no inline scripts or styles, and no embedding in a frame. */

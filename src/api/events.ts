@@ -8,7 +8,7 @@ import type { Sampler } from './sampler.ts'
 
 /** `GET /api/v1/events`: the state of the sync as server-sent events. */
 
-/** Maximum number of unread bytes for one client. The memory holds each sample once for all clients. */
+/** Maximum number of unread bytes for one client. Each sample is in memory only once, for all clients. */
 const unreadBytesMax = 256 * 1024
 /** Milliseconds after which an EventSource reconnects by itself. */
 const retryMS = 1_000
@@ -16,7 +16,7 @@ const retryMS = 1_000
 const description = describeRoute({
   operationId: 'events',
   summary:
-    'Sends server-sent events: first `history` (the totals of the last ten minutes, and one point a minute of the last day, since the process was started), then a `sample` each second.',
+    'Sends server-sent events: first `history`, then a `sample` each second. The history has the totals of every sample of the last ten minutes and of one sample a minute of the last day, but none from before the process was started.',
   responses: {
     200: {
       description: 'The stream lasts until the client or the server closes it. The data of each `sample` is JSON.',

@@ -8,8 +8,11 @@ import { objectOf } from './strict-schema.ts'
 const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 
 const findingSchema = objectOf({
-  severity: v.pipe(v.picklist(['error', 'warning', 'info']), v.description('Only an error refuses a start.')),
-  name: text('For an error: the name with which start is refused.'),
+  severity: v.pipe(
+    v.picklist(['error', 'warning', 'info']),
+    v.description('Only an error makes tandem refuse the start.'),
+  ),
+  name: text('Name of the finding; for an error, the name of the error with which start is refused.'),
   namespace: v.exactOptional(text('database.collection, if the finding is about one.')),
   message: text('What was found.'),
   remedy: text('What to do about it.'),

@@ -10,7 +10,7 @@ import { failure } from './answers.ts'
  * Sec-Fetch-Site that it comes from another site (https://www.w3.org/TR/fetch-metadata/). Other clients do not send
  * that header. The API never sends a CORS header.
  *
- * With `anyHost`, other machines connect by any name. The token, which no foreign page knows, then protects the API.
+ * With `anyHost`, Host may have any name. The token, which no foreign page knows, then protects the API.
  */
 export function guardHost(anyHost: boolean): MiddlewareHandler {
   return async (context, next) => {

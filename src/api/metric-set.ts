@@ -33,7 +33,7 @@ export class MetricSet {
       { metricName: `${name}_sum`, labels, value: durations.sumMS / unitMS },
       { metricName: `${name}_count`, labels, value: durations.count },
     ])
-    // prom-client's own histogram can only observe, and these durations were observed before.
+    // prom-client's own histogram accepts only single observations, but these durations are already counted.
     const metric = { name, help, type: 'histogram', aggregator: 'sum', get: async () => ({ ...metric, values }) }
     this.registry.registerMetric(metric as unknown as Metric)
   }

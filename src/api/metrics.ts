@@ -9,7 +9,7 @@ import { addMongosyncMetrics } from './mongosync-metrics.ts'
 import { processMetrics } from './process-metrics.ts'
 
 /**
- * Progress and work in the text format of Prometheus (0.0.4,
+ * The metrics are exposed in Prometheus' text format (0.0.4,
  * https://prometheus.io/docs/instrumenting/exposition_formats/). Names and units follow its conventions
  * (https://prometheus.io/docs/practices/naming/). The metrics cover what alerts need. docs/metrics.md describes each
  * metric, and docs/alerts.yml contains example alert rules.
@@ -28,7 +28,7 @@ export interface MetricSources {
 export async function renderMetrics({ progress, version, meter }: MetricSources): Promise<string> {
   const set = new MetricSet()
   const id = progress?.mongosyncID
-  set.gauge('tandem_build_info', 'Always 1; the labels name the release and that of Node.js.', {
+  set.gauge('tandem_build_info', 'Always 1; the labels are the releases of tandem and Node.js.', {
     labels: { version, node_version: process.versions.node },
     value: 1,
   })
@@ -50,7 +50,7 @@ export async function renderMetrics({ progress, version, meter }: MetricSources)
   return await Registry.merge([set.registry, processMetrics()]).metrics()
 }
 
-/** What the instance is, what it does, and what an operator must know at once. */
+/** Adds what the instance is, what it does, and what an operator must know at once. */
 function addState(set: MetricSet, progress: Progress): void {
   const { mongosyncID, failure, info } = progress
   set.gauge(
@@ -65,7 +65,8 @@ function addState(set: MetricSet, progress: Progress): void {
   )
   set.gauge(
     'tandem_failure',
-    'Always 1; the labels are the name of the failure, and cluster and server error if they are known. Present while the instance is FAILED.',
+    'Always 1; the labels are the name of the failure and, if known, the cluster and the name of the server error. ' +
+      'Present while the instance is FAILED.',
     failure ? { labels: failureLabels(failure), value: 1 } : null,
   )
   set.gauge('tandem_can_commit', 'Whether a commit would be accepted.', Number(progress.canCommit))
@@ -80,7 +81,7 @@ function addState(set: MetricSet, progress: Progress): void {
     'Whether this instance is RUNNING and the copy has not ended.',
     info === null ? null : Number(progress.state === 'RUNNING' && info === 'collection copy'),
   )
-  set.gauge('tandem_warnings', 'How many warnings progress shows.', progress.warnings?.length ?? 0)
+  set.gauge('tandem_warnings', 'Number of warnings in progress.warnings.', progress.warnings?.length ?? 0)
   set.gauge('tandem_retrying', 'Whether an operation is being retried.', Number(progress.retrying !== undefined))
   set.gauge(
     'tandem_backed_off',
@@ -89,7 +90,7 @@ function addState(set: MetricSet, progress: Progress): void {
   )
 }
 
-/** Names only, so that the alert can show them. */
+/** Returns only names and no texts, so that an alert can show them. */
 function failureLabels(failure: Failure): Record<string, string> {
   const { cluster, codeName } = errorDetails(failure.error, causeOfFailure(failure))
   return {
@@ -100,7 +101,7 @@ function failureLabels(failure: Failure): Record<string, string> {
   }
 }
 
-/** The figures of progress. */
+/** Adds the figures of progress. */
 function addFigures(set: MetricSet, progress: Progress): void {
   const { collectionCopy, verification, indexBuilding } = progress
   const sides = ['source', 'destination'] as const
@@ -116,7 +117,7 @@ function addFigures(set: MetricSet, progress: Progress): void {
   )
   set.gauge(
     'tandem_copy_total_bytes',
-    'Estimated bytes of documents to copy, by all instances.',
+    'Estimated bytes of documents to copy, for all instances together.',
     collectionCopy?.estimatedTotalBytes,
   )
   set.gauge(
@@ -173,23 +174,31 @@ function addFigures(set: MetricSet, progress: Progress): void {
   )
 }
 
-/** What this process has done since it was started. */
+/** Adds what this process has done since it was started. */
 function addWork(set: MetricSet, meter: WorkMeter): void {
   set.gauge(
     'tandem_last_progress_timestamp_seconds',
     'When this process last copied documents or advanced the position up to which all changes are applied.',
     meter.progressedAt === null ? null : meter.progressedAt / 1_000,
   )
-  set.counter('tandem_copied_documents_total', 'Documents copied by this process.', meter.copiedDocuments)
-  set.counter('tandem_copied_bytes_total', 'Bytes of documents copied by this process.', meter.copiedBytes)
-  set.counter('tandem_copied_segments_total', 'Segments of collections copied by this process.', meter.copiedSegments)
+  set.counter(
+    'tandem_copied_documents_total',
+    'Documents that this process has copied or, in a convergence, compared.',
+    meter.copiedDocuments,
+  )
+  set.counter(
+    'tandem_copied_bytes_total',
+    'Bytes of the documents in tandem_copied_documents_total.',
+    meter.copiedBytes,
+  )
+  set.counter('tandem_copied_segments_total', 'Collection segments that this process has copied.', meter.copiedSegments)
   set.counter('tandem_stream_events_total', 'Events read from the change stream.', meter.streamEvents)
   set.counter('tandem_stream_bytes_total', 'Bytes of events read from the change stream.', meter.streamBytes)
   set.counter('tandem_definition_events_total', 'DDL events applied by this process.', meter.definitionEvents)
   set.counter('tandem_retries_total', 'Failed attempts of operations that are retried.', meter.retries)
   set.gauge(
     'tandem_lane_documents',
-    'Documents that wait in a lane of event application or are being written, by lane.',
+    'Changed documents that wait in a lane of event application or are being written, by lane.',
     ...meter.laneDepths.map((value, lane) => labelled({ lane: String(lane) }, value)),
   )
   const flushes = [...meter.flushes.entries()].flatMap(([lane, durations]) =>

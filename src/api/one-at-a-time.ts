@@ -1,6 +1,6 @@
 import { RefusedError } from '../domain/errors.ts'
 
-/** Refuses a call of `work` while another one runs, because a call loads both clusters and may take minutes. */
+/** Refuses a call of `work` while another one runs: each call puts load on both clusters and may take minutes. */
 export function oneAtATime<Given, Result>(
   name: string,
   work: (given: Given) => Promise<Result>,
@@ -10,7 +10,8 @@ export function oneAtATime<Given, Result>(
     if (isRunning) {
       throw new RefusedError(
         'TooManyRequests',
-        `another ${name} is running on this instance, and only one runs at a time; send it again when that one has ended`,
+        `another ${name} is running on this instance, and only one runs at a time; send it again when that one has ` +
+          'ended',
       )
     }
     isRunning = true

@@ -1,11 +1,11 @@
 import { collectDefaultMetrics, Registry } from 'prom-client'
 
-/** Gauges whose names end like those of counters. Others of prom-client show the same figures. */
+/** Gauges with the suffix `_total`, which is for counters. prom-client's gauges by type add up to the same figures. */
 const misnamed = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total']
 
 let registry: Registry | null = null
 
-/** Metrics of the process and of Node's event loop, with prom-client's names. They are collected from the first call. */
+/** Returns prom-client's default metrics of the process and of Node.js. Their collection begins with the first call. */
 export function processMetrics(): Registry {
   if (registry === null) {
     registry = new Registry()

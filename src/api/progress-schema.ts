@@ -33,7 +33,7 @@ const pingSchema = (cluster: string) =>
         v.number(),
         v.integer(),
         v.minValue(-1),
-        v.description('Milliseconds of the last ping, rounded up; -1 if it failed.'),
+        v.description('Duration of the last ping in milliseconds, rounded up; -1 if it failed.'),
       ),
     }),
     `Round trip from this instance to the ${cluster} cluster. Present in RUNNING and COMMITTING.`,
@@ -48,10 +48,10 @@ const failureSchema = objectOf({
 export const progressSchema = objectOf({
   state: described(
     v.picklist(['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED']),
-    'Current state. In IDLE every field but state and canCommit is null.',
+    'Current state. In IDLE every other field except canCommit is null or absent; warnings may be present.',
   ),
-  canCommit: described(v.boolean(), 'A commit request would be accepted.'),
-  canWrite: described(v.nullable(v.boolean()), 'Writes are permitted on the destination.'),
+  canCommit: described(v.boolean(), 'True if a commit request would be accepted.'),
+  canWrite: described(v.nullable(v.boolean()), 'True if writes are permitted on the destination.'),
   info: described(
     v.nullable(
       v.picklist(['collection copy', 'change event application', 'waiting for commit to complete', 'commit completed']),
@@ -63,11 +63,15 @@ export const progressSchema = objectOf({
       'Seconds between the newest source event and the newest applied one; null while PAUSED, FAILED or REVERSING.',
     ),
   ),
-  totalEventsApplied: v.nullable(integer('Approximate count of change events this instance applied; not persisted.')),
+  totalEventsApplied: v.nullable(
+    integer('Approximate number of change events that this process has applied; not persisted.'),
+  ),
   collectionCopy: v.nullable(
     objectOf({
       estimatedTotalBytes: integer('Estimated bytes to copy across all instances; 1 before the copy.'),
-      estimatedCopiedBytes: integer('Estimated bytes copied by this instance; never above the total.'),
+      estimatedCopiedBytes: integer(
+        'Estimated bytes copied by this instance, and for the coordinator also by lost instances; never above the total.',
+      ),
     }),
   ),
   directionMapping: v.nullable(
@@ -83,16 +87,16 @@ export const progressSchema = objectOf({
   warnings: v.exactOptional(v.array(text('A warning for the operator.'))),
   estimatedSecondsToCatchUp: v.exactOptional(
     integer(
-      'Estimated seconds until the lag of this instance is gone, from the change of the lag in the last half minute. Absent while the collection copy runs, and while the lag does not become smaller.',
+      'Estimated seconds until the lag of this instance is gone, based on how the lag changed in the last half minute. Absent while the collection copy runs, outside RUNNING, and while the lag does not decrease.',
     ),
   ),
   estimatedSecondsToCEACatchup: v.exactOptional(integer("The same value under mongosync's name.")),
   estimatedOplogTimeRemaining: v.exactOptional(
-    text('Time until the source oplog overwrites the position of the sync.'),
+    text('How long the sync may make no progress before the source oplog no longer reaches back to its position.'),
   ),
   convergingCollections: v.exactOptional(
     integer(
-      'Collections that existed on the destination and that this instance still makes equal: it compares them, and writes only what differs. Absent if there is none.',
+      'Number of collections that existed on the destination, or that are compared again, and that this instance has not yet made equal to the source. Only what differs is written. Absent if there is none.',
     ),
   ),
   indexBuilding: v.exactOptional(
@@ -103,15 +107,17 @@ export const progressSchema = objectOf({
         collectionsFinished: integer('Collections whose indexes all exist on the destination.'),
         collectionsTotal: integer('Collections that have an index to build.'),
       }),
-      'Index builds of the whole sync, without the _id indexes. Absent with buildIndexes never, and when there is no index to build.',
+      'Index builds of the whole sync, without the _id indexes. Absent if buildIndexes is never, and if there is no index to build.',
     ),
   ),
   source: v.exactOptional(pingSchema('source')),
   destination: v.exactOptional(pingSchema('destination')),
   limits: v.exactOptional(described(limitsSchema, 'Limits on bulk work; absent while only --loadLevel limits it.')),
-  commit: v.exactOptional(described(commitEstimateSchema, 'How long a commit takes.')),
+  commit: v.exactOptional(described(commitEstimateSchema, 'How long a commit would take, or will still take.')),
   lastRehearsal: v.exactOptional(described(rehearsalSchema, 'Result of the last rehearsal of the commit.')),
-  retrying: v.exactOptional(objectOf({ what: text('What is being retried.'), since: text('Since when, ISO 8601.') })),
+  retrying: v.exactOptional(
+    objectOf({ what: text('What is being retried.'), since: text('When the retries began, ISO 8601.') }),
+  ),
 })
 
 export const progressAnswerSchema = objectOf({ progress: progressSchema, success: v.literal(true) })

@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { RefusedError } from '../domain/errors.ts'
 import { describeIssues, objectOf } from './strict-schema.ts'
 
-/** Parameters of a query that are whole numbers. All others are refused. */
+/** Query parameters whose values are whole numbers. Unknown parameters are refused. */
 
 export interface NumberParameter {
   least: number

@@ -17,7 +17,7 @@ export function bodyForLog(text: string): string {
 
 /**
  * Records the commands that the guards let pass, and their answers. Queries are not recorded: clients send them every
- * second. The body of `start` is recorded by its handler once it is valid, because only then it has no unknown fields.
+ * second. The body of `start` is recorded by its handler once it is valid, because a valid body has no unknown fields.
  */
 export function recordExchanges(recorder: ExchangeRecorder): MiddlewareHandler {
   return async (context, next) => {

@@ -28,17 +28,17 @@ export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: re
         context.set('unaudited', true)
         throw new RefusedError(
           'TooManyRequests',
-          `Authorization: too many requests without the right token came from this address; send one with the token that tandem was started with (--tokenFile), or wait ${waitSeconds} s`,
+          `Authorization: too many requests without the right token came from this address; send one with the current token (--token or --tokenFile), or wait ${waitSeconds} s`,
         )
       }
       context.header('WWW-Authenticate', 'Bearer')
       const problem = bearerOf(authorization) === null ? 'is missing' : 'the token is not the right one'
       throw new RefusedError(
         'Unauthorized',
-        `Authorization: ${problem}; send Bearer and the token that tandem was started with (--tokenFile)`,
+        `Authorization: ${problem}; send Bearer and the current token (--token or --tokenFile)`,
       )
     }
-    // The dashboard shows what its token allows. A header, because the shapes of the answers are those of mongosync.
+    // Tells the dashboard what its token allows. This is a header, because the answers have the shapes of mongosync.
     context.header('Tandem-Access', sent)
     if (sent === 'read' && !reads) {
       throw new RefusedError(

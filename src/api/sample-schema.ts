@@ -17,7 +17,10 @@ export const sampleSchema = objectOf({
     v.nullable(v.string()),
     v.description('Why data is missing, for instance because a cluster does not answer yet.'),
   ),
-  problemError: v.pipe(v.nullable(v.string()), v.description('Name of the error behind `problem`; null without one.')),
+  problemError: v.pipe(
+    v.nullable(v.string()),
+    v.description('Name of the error behind `problem`; null if there is none.'),
+  ),
   progress: v.pipe(v.nullable(progressSchema), v.description('Progress of that instance; null while it connects.')),
   instances,
   totals,

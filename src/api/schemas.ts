@@ -28,7 +28,9 @@ export const detailEntries = {
   docs: v.exactOptional(
     v.pipe(
       v.string(),
-      v.description('Page of the documentation, in the package, and the heading that explains the error.'),
+      v.description(
+        'Path of a documentation page in the package, with the anchor of the heading that explains the error.',
+      ),
     ),
   ),
 }

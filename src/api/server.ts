@@ -20,9 +20,9 @@ export interface ServeOptions {
   connectionsMax?: number
   /** The same limit for each address. It does not apply to loopback. */
   connectionsPerAddressMax?: number
-  /** Called when a limit closed connections; for each limit once a minute at most. */
+  /** Called when a limit has closed connections, at most once a minute for each limit. */
   onConnectionsRefused?: (refused: RefusedConnections) => void
-  /** Called when closing begins, to end the answers that would never end by themselves. */
+  /** Called when closing begins, to end the responses that would never end by themselves. */
   onClosing?: () => void
 }
 
@@ -43,11 +43,11 @@ export interface ServedApi {
 
 const closeGraceMilliseconds = 2_000
 /**
- * Many times what scrapers, dashboards (six connections for each browser) and commands need, and far below the usual
- * limit of open files (1,024).
+ * This is many times what scrapers, dashboards (six connections for each browser) and commands need, and far below the
+ * usual limit of open files (1,024).
  */
 const connectionsMaxDefault = 256
-/** A quarter of the total: enough for several users' dashboards, or scrapers, behind one router. */
+/** A quarter of the total is enough for several users' dashboards, or scrapers, behind one router. */
 const connectionsPerAddressMaxDefault = 64
 
 /**
@@ -128,8 +128,8 @@ function listenError(cause: NodeJS.ErrnoException, port: number, hostname: strin
 async function close(server: Server, onClosing: () => void): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()))
   onClosing()
-  // Node closes the connections that are idle now. A connection that is answered later would stay open for its
-  // client's next request.
+  // `server.close` closes only the connections that are idle now. A connection whose response ends later would stay open
+  // for the client's next request.
   const whenIdle = setInterval(() => server.closeIdleConnections(), 20)
   const whenLate = setTimeout(() => server.closeAllConnections(), closeGraceMilliseconds)
   await closed

@@ -18,7 +18,7 @@ const patternSchema = v.pipe(
 
 const namespaceFilterSchema = v.pipe(
   objectOf({
-    database: v.exactOptional(name('Name of a database. Exactly one of database and databaseRegex is given.')),
+    database: v.exactOptional(name('Name of a database. Give exactly one of database and databaseRegex.')),
     databaseRegex: v.exactOptional(patternSchema),
     collections: v.exactOptional(
       v.pipe(
@@ -33,6 +33,9 @@ const namespaceFilterSchema = v.pipe(
     'Selects collections: exactly one of database and databaseRegex, at most one of collections and collectionsRegex.',
   ),
 )
+
+/** The server's own limit for any number of shards (`CreateCollectionCoordinator` in its source). */
+const initialChunksMax = 1_000_000
 
 const shardingSchema = v.pipe(
   objectOf({
@@ -58,6 +61,31 @@ const shardingSchema = v.pipe(
                 ),
                 v.minLength(1, 'must have at least one field'),
                 v.description('Fields of the shard key in order; each element maps one field name to its direction.'),
+              ),
+              unique: v.exactOptional(
+                v.pipe(
+                  v.boolean(),
+                  v.description(
+                    'The values of the key are unique. The source needs a unique index on exactly the key.',
+                  ),
+                ),
+              ),
+              numInitialChunks: v.exactOptional(
+                v.pipe(
+                  v.number(),
+                  v.integer('must be an integer'),
+                  v.minValue(1, 'must be at least 1'),
+                  v.maxValue(initialChunksMax, `must be at most ${initialChunksMax}`),
+                  v.description('Number of chunks to create before the copy, for a key with a hashed field.'),
+                ),
+              ),
+              presplitHashedZones: v.exactOptional(
+                v.pipe(
+                  v.boolean(),
+                  v.description(
+                    'The server creates the chunks by the zones of the collection on the destination, for a key with a hashed field.',
+                  ),
+                ),
               ),
             }),
             v.description('Shard key specification to create on the destination.'),
@@ -91,9 +119,10 @@ export const startBodySchema = objectOf({
     v.pipe(
       v.picklist(buildIndexesModes),
       v.description(
-        'When the indexes of the source are built. beforeDataCopy: with the empty collections. afterDataCopy: when the copy of ' +
-          'a collection has ended; a commit waits for it. excludeHashed and excludeHashedAfterCopy: the same, without hashed ' +
-          'indexes that no shard key needs. never: only necessary ones.',
+        "When the source's indexes are built. beforeDataCopy: when a collection is created, while it is empty. " +
+          'afterDataCopy: when the copy of a collection has ended; a commit waits for these builds. excludeHashed ' +
+          'and excludeHashedAfterCopy: the same, without hashed indexes that no shard key needs. never: only indexes ' +
+          'that a shard key needs.',
       ),
     ),
     'beforeDataCopy',
@@ -121,8 +150,9 @@ export const startBodySchema = objectOf({
     v.pipe(
       v.picklist(['refuse', 'converge']),
       v.description(
-        'Namespaces to sync that exist on the destination: refuse refuses the start (DestinationNotEmpty); converge makes ' +
-          'them equal to the source and writes only what differs. It deletes what the source does not have.',
+        'What start does with namespaces to sync that already exist on the destination. refuse: it fails with ' +
+          'DestinationNotEmpty. converge: it makes them equal to the source and writes only what differs; documents ' +
+          'that the source does not have are deleted.',
       ),
     ),
     'refuse',
@@ -131,8 +161,9 @@ export const startBodySchema = objectOf({
     v.pipe(
       v.picklist(timeSeriesModes),
       v.description(
-        'Time-series collections, which tandem cannot sync: refuse refuses the start (UnsupportedCollection); skip leaves them ' +
-          'out on both clusters, also those that appear later. check and progress.warnings name them.',
+        'What start does with time-series collections, which tandem cannot sync. refuse: it fails with ' +
+          'UnsupportedCollection. skip: they are left out on both clusters, including those that appear later; check ' +
+          'and progress.warnings name them.',
       ),
     ),
     'refuse',
@@ -155,8 +186,8 @@ export const startBodySchema = objectOf({
         ),
       ]),
       v.description(
-        'Collections whose documents are copied in natural order instead of _id order, for random _ids in data larger than ' +
-          'memory. true means all collections.',
+        'Collections whose documents are copied in natural order instead of _id order. Use it for collections with ' +
+          'random _ids that are larger than memory. true means all collections.',
       ),
     ),
   ),
@@ -164,7 +195,8 @@ export const startBodySchema = objectOf({
     v.pipe(
       v.boolean(),
       v.description(
-        'Collections of more than 20 GiB on a source replica set whose _ids are found random by a sample are copied in natural order too.',
+        'On a source replica set, also copies in natural order every collection of more than 20 GiB whose sampled ' +
+          '_ids are random.',
       ),
     ),
     true,
@@ -173,7 +205,8 @@ export const startBodySchema = objectOf({
     v.pipe(
       v.boolean(),
       v.description(
-        "check does not compare the destination's free disk space with the size of the source. start never does: both sizes are estimates.",
+        "Makes check skip the comparison of the destination's free disk space with the size of the source. start " +
+          'never compares them, because both are estimates.',
       ),
     ),
     false,

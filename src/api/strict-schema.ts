@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 
 /**
- * valibot's strictObject and record with two additions for API input: they refuse arrays, and their messages name the
+ * valibot's strictObject and record for API input. Both refuse arrays, and the messages of strictObject name the
  * allowed fields. Messages may contain field names of the request, but never its values.
  */
 
@@ -16,7 +16,7 @@ function refuseArrays<Schema extends v.GenericSchema>(schema: Schema): Schema {
   })
 }
 
-/** An object of exactly these fields. */
+/** Returns the schema of an object that has only these fields. */
 export function objectOf<const Entries extends v.ObjectEntries>(entries: Entries) {
   const message = (issue: ObjectIssue): string => {
     if (issue.expected === 'Object') return 'must be an object'
@@ -29,18 +29,18 @@ export function objectOf<const Entries extends v.ObjectEntries>(entries: Entries
   return refuseArrays(v.strictObject(entries, message))
 }
 
-/** Names that valibot's record drops silently, to protect prototypes. */
+/** Names that valibot's record drops silently, to prevent prototype pollution. */
 const droppedNames = ['__proto__', 'prototype', 'constructor']
 
-/** An object with one field of any name. */
+/** Returns the schema of an object that has exactly one field, of any name. */
 export function singleFieldOf<const Value extends v.GenericSchema>(value: Value) {
-  const one = 'must have exactly one field; give several fields as several elements, in order'
+  const one = 'must have exactly one field; use one element for each field, in order'
   const schema = v.record(v.pipe(v.string(), v.minLength(1, 'a field name must not be empty')), value)
   const run = schema['~run'].bind(schema)
   const guarded = Object.assign(schema, {
     '~run': (dataset: Parameters<typeof run>[0], config: Parameters<typeof run>[1]) => {
       const input = dataset.value
-      // If the single field would be dropped, no field is left, and the length checks below refuse the object.
+      // An object with such a name is replaced by an empty one, which the check of the number of fields refuses.
       const plain = typeof input === 'object' && input !== null && !Array.isArray(input)
       const dropped = plain && droppedNames.some((name) => Object.hasOwn(input, name))
       return run(dropped ? { value: {} } : plain ? dataset : { value: null }, config)
@@ -49,7 +49,7 @@ export function singleFieldOf<const Value extends v.GenericSchema>(value: Value)
   return v.pipe(guarded, v.minEntries(1, one), v.maxEntries(1, one))
 }
 
-/** One sentence for each issue. It begins with the dotted path of the field. */
+/** Returns one clause for each issue, joined by semicolons. A clause begins with the dotted path of the field. */
 export function describeIssues(found: readonly v.BaseIssue<unknown>[]): string {
   const issuesShownMax = 20
   const issues = found.flatMap(withinUnion)
@@ -61,7 +61,7 @@ export function describeIssues(found: readonly v.BaseIssue<unknown>[]): string {
   return shown.join('; ')
 }
 
-/** Replaces the issue of a union by those of the option that the value was meant to be: a part of the value is wrong. */
+/** Replaces the issue of a union with the issues of the value's parts if the value itself has the type of an option. */
 function withinUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
   const inner = issue.type === 'union' ? (issue.issues ?? []).filter(({ path }) => path !== undefined) : []
   if (inner.length === 0) return [issue]
@@ -86,7 +86,7 @@ const typeWords: Record<string, string> = {
   boolean: 'true or false',
 }
 
-/** valibot's `("a" | "b" | boolean)` as "'a' or 'b' or true or false". */
+/** Rewrites valibot's `("a" | "b" | boolean)` as "'a' or 'b' or true or false". */
 function inWords(expected: string): string {
   return expected
     .replaceAll(/[()]/g, '')

@@ -16,7 +16,7 @@ export interface AwaitedIndexesParts {
   coordination: Coordination
   store: SyncStore
   context: RetryContext
-  /** Runs work while no definition is followed. */
+  /** Runs the work while no definition change is applied. */
   exclusively: <T>(work: () => Promise<T>) => Promise<T>
   atStep: (step: string) => void
 }
@@ -31,9 +31,9 @@ const reloadMS = 3_000
  * this while events are applied. A stored flag of the collection (`awaitsIndexes`) says that its indexes are not built
  * yet, so a successor continues, and every instance knows when a commit may begin.
  *
- * No definition is followed during a build: the server refuses to rename a collection that has a build in progress, and a
- * build must not recreate an index that the source has dropped. A DDL event therefore waits for the builds in progress,
- * and no further build begins before it.
+ * No definition change is applied during a build: the server refuses to rename a collection that has a build in
+ * progress, and a build must not recreate an index that the source has dropped. A DDL event therefore waits for the
+ * builds in progress, and is applied before any further build begins.
  */
 export class AwaitedIndexes {
   readonly #parts: AwaitedIndexesParts
@@ -69,13 +69,14 @@ export class AwaitedIndexes {
     const due = (): CatalogEntry[] => shared.catalog.entries().filter((entry) => this.#isDue(entry))
     if (due().length === 0) return
     while (!ended.aborted && coordination.leading && due().length > 0) {
-      // A DDL event that waits is followed before the next builds begin.
+      // A DDL event that waits for this call is applied before the next builds begin.
       await exclusively(() =>
         inParallel(buildsAtOnce, due().slice(0, buildsAtOnce), async (entry) => {
           if (!ended.aborted) await this.#buildOf(entry)
         }),
       )
-      // Also if no other instance is known: one that has just joined may have loaded the catalog before.
+      // This is stored even if no other instance is known, because an instance that has just joined may have loaded the
+      // catalog before the builds ended.
       await store.catalogChanged()
     }
   }
@@ -100,7 +101,11 @@ export class AwaitedIndexes {
     return entry.awaitsIndexes && entry.state === 'copied' && entry.destinationUUID !== null
   }
 
-  /** The state in memory is that of the own partitions. A coordinator that has none learns the end of a copy by this. */
+  /**
+   * Reloads the catalog if this instance owns no partition. In memory, a collection becomes `copied` when this
+   * instance's own partitions have ended its copy. A coordinator without partitions must therefore read from the stored
+   * catalog that a copy has ended.
+   */
   async #reload(): Promise<void> {
     const { coordination, shared } = this.#parts
     const now = performance.now()

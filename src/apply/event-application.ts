@@ -147,7 +147,7 @@ export class EventApplication {
     parts.context.meter?.watch(this.#lanes)
   }
 
-  /** Number of events that this process has applied. Approximate, because one write may cover several changes. */
+  /** Number of events that this run has applied. Approximate, because one write may cover several changes. */
   get totalEventsApplied(): number {
     return this.#applied
   }

@@ -24,7 +24,7 @@ export interface DefinitionFollowerParts {
   partitionCount: number
   context: RetryContext
   events: () => OwnedPartitions | null
-  /** Requests that these collections are converged. See EventApplicationParts. */
+  /** Requests a convergence of these collections. See EventApplicationParts. */
   converge: (collections: ReadonlyMap<string, string>, stopped: AbortSignal) => Promise<never>
   atStep: (step: string) => void
 }
@@ -32,7 +32,7 @@ export interface DefinitionFollowerParts {
 /** Interval between reads of the barriers; `atBarrierMS` applies while this instance waits at a barrier. */
 const barrierPollMS = 250
 const atBarrierMS = 40
-/** Interval between polls for silent DDL: changes of definitions for which the change stream has no event. */
+/** Interval between polls for silent DDL: definition changes for which the change stream emits no event. */
 const silentPollMS = 3_000
 /**
  * At a barrier, the indexes of all collections of a database are read if it has at most this many collections. That
@@ -61,7 +61,7 @@ export class DefinitionFollower {
   #waits = false
   /** The coordinator term in which this instance reads, or has read, the destination's collection names. */
   #takenOver: { term: number; done: Promise<void> } | null = null
-  /** Serializes changes of definitions, and builds of indexes after a copy. Events of documents do not wait for it. */
+  /** Serializes definition changes, and index builds after a copy. Document events do not wait for it. */
   readonly #gate = pLimit(1)
   readonly #awaitedIndexes: AwaitedIndexes
 
@@ -75,17 +75,17 @@ export class DefinitionFollower {
     this.#awaitedIndexes = new AwaitedIndexes({ ...parts, exclusively })
   }
 
-  /** Resolves when no poll for silent changes and no build of indexes is in progress. */
+  /** Resolves when no poll for silent DDL and no index build is in progress. */
   async idle(): Promise<void> {
     await Promise.all([this.#polling, this.#awaitedIndexes.work])
   }
 
   /**
-   * Called behind this instance's barrier. A coordinator that owns all partitions reconciles at once. Otherwise the
-   * instance waits until all partitions have reached the barrier and the coordinator has reconciled. It does
-   * nothing for changes that were already followed before these events arrived here. An instance that started later
-   * does not know that they were followed, and waits until the stored positions of the other partitions are past the
-   * barrier.
+   * Called when this instance has applied all events before these changes. A coordinator that owns all partitions
+   * reconciles at once. Otherwise the instance waits until all partitions have reached the barrier and the coordinator
+   * has reconciled. It does nothing for changes that were already followed before their events arrived here. An
+   * instance that started later does not know that they were followed, and waits until the stored positions of the
+   * other partitions are past the barrier.
    * @param partitions the partitions whose events are applied up to here; the instance may have claimed more since
    */
   async follow(touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal): Promise<void> {
@@ -127,7 +127,7 @@ export class DefinitionFollower {
     journal?.('barrier passed', { clusterTime, seconds: secondsSince(began) })
   }
 
-  /** Reconciles these databases, or requests that collections are converged first, until `stopped`. */
+  /** Reconciles these databases. If collections must be converged first, requests that and waits for `stopped`. */
   async #reconcile(touched: Touched, stopped: AbortSignal, prefetchMax = 0): Promise<ObservedDatabase[]> {
     try {
       return await this.#tryReconcile(touched, prefetchMax)
@@ -205,8 +205,8 @@ export class DefinitionFollower {
   }
 
   /**
-   * The coordinator polls the source for silent DDL, if it is sharded or older than 6.0. The other instances poll the
-   * catalog for its changes.
+   * The coordinator polls for silent DDL on a source that is sharded or older than 6.0. The other instances reload the
+   * catalog when it has changed.
    */
   async #pollSilent(ended: AbortSignal): Promise<void> {
     const now = performance.now()
@@ -222,7 +222,7 @@ export class DefinitionFollower {
       const changed = [...redefined.keys(), ...databases]
       if (changed.length === 0) return
       const clones = await this.#followSilent(changed, databases)
-      // This runs outside the barrier, because it waits until event application ends, which waits for the barrier.
+      // Outside the barrier: `converge` waits until event application has ended, and that waits for the barrier.
       if (clones.size > 0) await this.#parts.converge(clones, ended)
     } else {
       this.resharding = (await retry(what, context, () => definitions.silentlyResharded())).resharding
@@ -235,7 +235,8 @@ export class DefinitionFollower {
   /** Follows silent DDL as far as possible. Returns the collections that must be converged. */
   async #followSilent(changed: string[], resharded: string[]): Promise<ReadonlyMap<string, string>> {
     const { shared, definitions, coordination } = this.#parts
-    // Silent DDL has no time for a barrier. When several instances share the events, it is followed at commit.
+    // Silent DDL has no cluster time at which a barrier could be set. If several instances apply events, the commit
+    // follows it.
     if (!coordination.ownsAll) {
       let clones: ReadonlyMap<string, string> = new Map()
       await shared.exclusively(async () => {

@@ -5,7 +5,7 @@ import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { Watermark } from '../domain/watermark.ts'
 
-/** Sends one lane's identities of one collection. Resolves when they are majority-committed on the destination. */
+/** Writes one lane's documents of one collection. Resolves when they are majority-committed on the destination. */
 export type Send = (entry: CatalogEntry, identities: Identities, notBefore: ClusterTime) => Promise<void>
 
 /**
@@ -14,19 +14,19 @@ export type Send = (entry: CatalogEntry, identities: Identities, notBefore: Clus
  */
 const holdMS = 15
 /**
- * A lane is in a burst when it has received more than this many events and keeps receiving them at this rate. Its batch
- * is held longer, because larger batches fold more changes of one document, cost both servers fewer commands, and leave
- * the source its capacity for the burst. The rate is measured over the whole batch. If a delay makes a steady load
- * arrive all at once, the measured rate soon falls again, and the batch is not held for the whole `burstHoldMS`.
+ * A lane is in a burst when its batch has more than `burstCount` events and has received more than `burstEventsPerMS`
+ * on average. The batch of such a lane is held longer, because larger batches fold more changes of one document, cost
+ * both servers fewer commands, and leave the source its capacity for the burst. If a delay makes a steady load arrive
+ * all at once, the average soon falls again, and the batch is not held for the whole `burstHoldMS`.
  */
 const burstCount = 40
 const burstEventsPerMS = 2
 const burstHoldMS = 1_500
 /** A burst is over when no event has arrived for this long. */
 const burstPauseMS = 60
-/** A lane with this many identities is sent at once. */
+/** A lane with this many documents is sent without waiting any longer. */
 const eagerCount = 15_000
-/** The reader waits above these limits, which cover the identities and inline documents of all lanes. */
+/** The reader waits while the pending identities and inline documents of all lanes exceed one of these limits. */
 const pendingBytesMax = 48 * 1024 * 1024
 const pendingCountMax = 100_000
 
@@ -46,7 +46,7 @@ interface Lane {
 
 /**
  * A fixed number of lanes. A document always belongs to the same lane, and a lane has one batch in flight at a time.
- * Changes of one document therefore reach the destination in order, and different documents are written in parallel.
+ * Changes of one document therefore reach the destination in order, and different lanes write in parallel.
  */
 export class Lanes<Position> {
   readonly #lanes: Lane[]
@@ -85,7 +85,7 @@ export class Lanes<Position> {
     this.#onSent = onSent
   }
 
-  /** Documents of each lane that wait or are being written. */
+  /** For each lane, the number of documents that wait or are being written. */
   get depths(): number[] {
     return this.#lanes.map(({ count, underWay, underWayCount }) => count + (underWay ? underWayCount : 0))
   }
@@ -137,7 +137,7 @@ export class Lanes<Position> {
     }
   }
 
-  /** Resolves when everything put so far is acknowledged; after a failure, when nothing is in flight any more. */
+  /** Resolves when everything put so far is acknowledged or, after a failure, when no write is in flight. */
   async drain(): Promise<void> {
     for (let number = 0; number < this.#lanes.length; number++) {
       const lane = this.#lanes[number] as Lane
@@ -179,7 +179,7 @@ export class Lanes<Position> {
     this.#watermark.sending(number)
     const beganAt = performance.now()
     const sends = [...batch].map(([entry, identities]) => this.#send(entry, identities, newest))
-    // Waits for all sends even when one fails: nothing of this lane may be in flight when it is sent again.
+    // Waits for all sends even when one fails: no write may be in flight when the lane's events are applied again.
     lane.underWay = Promise.allSettled(sends).then((results) => {
       lane.underWay = null
       this.#bytes -= lane.underWayBytes

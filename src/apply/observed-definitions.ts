@@ -2,18 +2,18 @@ import type { Touched } from '../coordination/barriers.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { ObservedDatabase } from '../domain/observed-database.ts'
 
-/** Maximum number of collections whose followed indexes are remembered. Above it, all of them are forgotten. */
+/** Maximum number of collections in `#indexes`. An addition that would exceed it first clears the map. */
 const rememberedMax = 100_000
 
 /**
- * Definitions that were followed ahead of their events. Reconciliation makes definitions equal to the source's current
- * ones, not to what an event says. When a read of the catalog includes all changes up to a time, events up to that time
- * need no further work.
+ * Remembers up to which time definitions are reconciled, because that may be later than the events applied so far.
+ * Reconciliation makes definitions equal to the source's current ones, not to what an event says. When a read of the
+ * catalog includes all changes up to a time, events up to that time need no further work.
  */
 export class ObservedDefinitions {
-  /** For each database, the time up to which its collections, views and their options were followed. */
+  /** For each database, the time up to which its collections, views and their options are reconciled. */
   readonly #listed = new Map<string, ClusterTime>()
-  /** For each collection, by UUID, the time up to which its indexes were followed. */
+  /** For each collection, by UUID, the time up to which its indexes are reconciled. */
   readonly #indexes = new Map<string, ClusterTime>()
 
   add({ database, time, indexesOf }: ObservedDatabase): void {
@@ -23,9 +23,9 @@ export class ObservedDefinitions {
   }
 
   /**
-   * Whether all changes of the touched definitions up to this time have been followed.
-   * @param isKnown whether a collection is in the catalog; the others had been dropped before the last read, or are
-   * not selected
+   * Whether all changes of the touched definitions up to this time are reconciled.
+   * @param isKnown whether a collection is in the catalog. A collection that is not was dropped before the last read,
+   * or is not selected.
    */
   hasAll(touched: Touched, time: ClusterTime, isKnown: (uuid: string) => boolean): boolean {
     for (const [database, uuids] of touched) {

@@ -2,14 +2,15 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ChangeEvent } from '../domain/change-event.ts'
 
 /**
- * Returns the event as it may be applied. An event up to the start time of its collection's last convergence becomes an
- * update, so its document is read from the source.
+ * Returns the event in a form that is safe to apply. An event up to the start time of its collection's last convergence
+ * becomes an update, so its document is read from the source.
  *
- * A document that an event contains may be written, and a delete event may be applied, because every later change of
- * the document has an event that is applied afterwards. Changes of a collection under an excluded name have no events.
- * The rename back to a selected name leads to a convergence, which includes them. Its start time is later than the
- * rename, and the positions stay before it. An earlier event of the same document may then be applied when the
- * convergence of the document has ended, and no event follows that would correct it.
+ * It is usually safe to write the document that an event contains, and to apply a delete event, because every later
+ * change of the document has an event that is applied afterwards. But changes that are made while the collection has an
+ * excluded name have no events. When the collection is renamed back to a selected name, it is converged, and the
+ * convergence includes those changes. The convergence starts at a time later than the rename, while the stored
+ * positions are still before the rename. An older event of a document may therefore be applied after the document is
+ * converged, and no later event would correct it.
  */
 export function unlessOlder(event: ChangeEvent, { convergedFrom }: CatalogEntry): ChangeEvent {
   if (convergedFrom === null || event.time > convergedFrom) return event

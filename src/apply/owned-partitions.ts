@@ -30,7 +30,7 @@ const pollMS = 250
 export class OwnedPartitions {
   readonly #parts: OwnedPartitionsParts
   readonly #stop = new AbortController()
-  /** Collections without an open segment on any instance. */
+  /** Collections for which `copyEnded` was called. */
   readonly #ended = new Set<CatalogEntry>()
   readonly #work: TrackedWork
   #owned: ReadonlyMap<number, OwnedPartition> = new Map()
@@ -53,16 +53,19 @@ export class OwnedPartitions {
     return this.#applied + (this.#current?.totalEventsApplied ?? 0)
   }
 
-  /** All events of the owned partitions up to this time are majority-committed; null while no partition is owned. */
+  /**
+   * All events of the owned partitions up to this time are majority-committed on the destination; null before the first
+   * `apply`, and while no partition is owned.
+   */
   get appliedTime(): ClusterTime | null {
     return this.#current?.appliedTime ?? this.#appliedTime
   }
 
   /**
    * True once the source's oplog is known to reach back to the stored positions, because a stream from the position of
-   * every owned partition has returned a batch. It stays true: when a partition is taken over later, its former owner
-   * was reading it until recently, and a delay shows as lag. An instance without partitions relies on the other
-   * instances.
+   * every owned partition has returned a batch. It then stays true, because the former owner of a partition that is
+   * taken over later was reading it until recently; a takeover that takes long is visible as lag. For an instance
+   * without partitions, it is also true while other live instances own all partitions.
    */
   get continues(): boolean {
     const { held, othersHaveAll } = this.#parts.coordination
@@ -144,7 +147,7 @@ export class OwnedPartitions {
   async copyEnded(entry: CatalogEntry): Promise<void> {
     this.#ended.add(entry)
     await this.#current?.copyEnded(entry).catch((error) => {
-      // The partitions changed at the same time. The next event application handles its own partitions.
+      // The event application is ending because the partitions changed. The next one does this for its partitions.
       if (!(error instanceof StoppedError) || this.#stop.signal.aborted) throw error
     })
   }
@@ -192,7 +195,7 @@ export class OwnedPartitions {
     if (this.#stop.signal.aborted) application.drain()
     const run = application.run()
     const running = new LongWait(run)
-    // Removals of tombstones that an earlier run began continue, too.
+    // An earlier run may have begun to remove the tombstones of these collections. This run continues that.
     const endsAgain = this.#parts.catalog.entries().filter((entry) => entry.state === 'copied' && entry.hasTombstones)
     for (const entry of new Set([...this.#ended, ...endsAgain])) {
       application.copyEnded(entry).catch((error) => {

@@ -20,11 +20,15 @@ export interface SharedCatalogParts {
 }
 
 /**
- * A collection that the destination does not have for this long (ms) was dropped by somebody else. A primary that has
- * lost its majority may show an older catalog. It steps down within this time (`electionTimeoutMillis`).
+ * If a collection is missing on the destination for longer than this (ms), somebody else dropped it. A shorter absence
+ * proves nothing, because a primary that has lost its majority may show an older catalog until it steps down, which it
+ * does within this time (`electionTimeoutMillis`).
  */
 const missedMaxMS = 10_000
-/** An absence that was last noticed longer ago (ms) is over. Writes that miss a collection are repeated more often. */
+/**
+ * If a collection was last found missing longer ago than this (ms), that absence is over. While a collection is
+ * missing, the writes to it are retried more often than this.
+ */
 const missedAgainMS = 5_000
 
 /**
@@ -35,7 +39,7 @@ export class SharedCatalog {
   readonly catalog = new Catalog()
   readonly #parts: SharedCatalogParts
   readonly #changes = pLimit(1)
-  /** The collections that the destination was found without, by UUID. In ms of `performance.now()`. */
+  /** When collections were first and last found missing on the destination, by UUID (ms, `performance.now()`). */
   readonly #missed = new Map<string, { since: number; last: number }>()
 
   constructor(parts: SharedCatalogParts) {
@@ -82,7 +86,8 @@ export class SharedCatalog {
   async correctNames(): Promise<void> {
     await this.reload()
     await this.exclusively(async () => {
-      // If the names were not stored, the next reload would restore the former names, which no event corrects any more.
+      // If the names were not stored, the next reload would restore the former names, and no later event would correct
+      // them.
       await this.#parts.metadata.collections.save(await this.findNames())
     })
   }
@@ -128,9 +133,10 @@ export class SharedCatalog {
   /**
    * Updates an entry whose collection is not in the expected namespace on the destination. This happens when an
    * instance took over partitions after a barrier was reached and applies events from before it. When a coordinator
-   * crashed during the barrier, even the stored catalog is outdated. Returns false when the collection is neither on
-   * the destination nor on the source. Throws FatalError DestinationConflict when only the destination does not have
-   * it, and continues not to have it: the change stream does not send the existing documents again.
+   * crashed during the barrier, even the stored catalog is outdated. Returns false when the collection is no longer in
+   * the stored catalog, or is neither on the destination nor on the source. Throws FatalError DestinationConflict when
+   * the source has it under a selected name and the destination has lacked it for longer than `missedMaxMS`: the change
+   * stream does not send the existing documents again.
    */
   async locate(entry: CatalogEntry): Promise<boolean> {
     const { source, destination, selection } = this.#parts
@@ -157,7 +163,8 @@ export class SharedCatalog {
   }
 
   #refuseMissing(entry: CatalogEntry): void {
-    // Another coordinator may create the collection again for a convergence. It has taken this instance's lease before.
+    // A new coordinator may have dropped the collection, to create it again for a convergence. Before that, it evicted
+    // this instance, and then `fence` throws.
     this.#parts.destination.fence()
     const now = performance.now()
     const known = this.#missed.get(entry.uuid)

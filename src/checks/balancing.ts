@@ -5,23 +5,21 @@ import type { ClusterFacts } from '../mongo/identity.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * The fields of `config.collections` that tandem does not copy. `permitMigrations: false` is set by the command
- * `setAllowMigrations`, and the others by `configureCollectionBalancing`
+ * The fields of `config.collections` that tandem does not copy. `configureCollectionBalancing` sets them
  * (https://www.mongodb.com/docs/manual/reference/command/configureCollectionBalancing/).
  */
 const settings: Settings = {
-  permitMigrations: isOff,
   maxChunkSizeBytes: (value) => value !== undefined,
   enableAutoMerge: isOff,
 }
 /** A message names no more collections than this. */
 const namedMax = 5
 
-/** Copied by a commit if the user of the destination may write it. */
+/** A commit copies this setting if the destination's user may write it. */
 const noBalance = { noBalance: isTruthy }
 type Settings = Record<string, (value: TypedValue | undefined) => boolean>
 
-/** Finds collections of a sharded source whose settings of the balancer are not copied. */
+/** Finds collections of a sharded source whose balancer settings are not copied. */
 export const checkBalancing: Check = async ({ source, destination, selection, facts }) => {
   if (!source.sharded || !destination.sharded) return []
   const isCopied = maySetNoBalance(facts.destination)
@@ -45,10 +43,12 @@ export const checkBalancing: Check = async ({ source, destination, selection, fa
     {
       severity: 'warning',
       name: 'BalancerSettingsNotCopied',
-      message: `these settings of the balancer for single collections of the source are not copied: ${named.slice(0, namedMax).join(', ')}${more}`,
+      message: `these balancer settings of individual source collections are not copied: ${named.slice(0, namedMax).join(', ')}${more}`,
       remedy:
-        'set them on the destination after COMMITTED, with configureCollectionBalancing, or setAllowMigrations for permitMigrations' +
-        (isCopied ? '' : '; for noBalance grant update on config.collections on the destination before the commit'),
+        'set them on the destination after COMMITTED, with configureCollectionBalancing' +
+        (isCopied
+          ? ''
+          : '; to have noBalance copied, grant update on config.collections on the destination before the commit'),
     },
   ]
 }

@@ -61,7 +61,7 @@ const otherRemedy = 'fix the issue named above, then check again'
 const remedies: Partial<Record<RefusalName, string>> = {
   UnsupportedTopology: 'give two different clusters, each a replica set or a sharded cluster',
   UnsupportedVersion: 'upgrade the cluster that the message names',
-  UnsupportedCollection: 'drop or change the collection that the message names, on the source',
+  UnsupportedCollection: 'on the source, drop or change the collection that the message names',
   ReversibleNotSupported: 'set reversible to false, or fix the issue named above',
   VerificationNotSupported: 'drop the TTL index, set buildIndexes to beforeDataCopy, or switch verification off',
   InsufficientMemory: 'give tandem more memory, or switch verification off',
@@ -101,7 +101,10 @@ export function asRefusal(error: unknown, command = 'start'): unknown {
   return error
 }
 
-/** Result of an optional query; null if this user may not run it or the cluster does not support it. */
+/**
+ * Result of an optional query; null if the server rejects it, for example because this user may not run it or the
+ * cluster does not support it. Transient errors, and errors without a server code, are thrown.
+ */
 export async function ifAllowed<T>(query: Promise<T>): Promise<T | null> {
   return await query.catch((error) => {
     if (codeOf(error) === undefined || isTransient(error)) throw error

@@ -5,7 +5,10 @@ import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { refuseDistributions } from './refuse-sharding.ts'
 
-/** Finds each collection of the source that cannot be synced. */
+/**
+ * Finds each collection of the source whose kind cannot be synced, and in each database the first one that is being
+ * resharded.
+ */
 export const checkCollections: Check = async ({ source, selection }) => {
   const findings: Finding[] = []
   for (const database of await selection.databases(await listDatabases(source))) {

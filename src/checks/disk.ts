@@ -27,7 +27,7 @@ export const checkDisk: Check = async (clusters) => {
   const added = wanted - (converges ? await presentBytes(clusters) : 0)
   if (added <= free) return []
   const what = converges
-    ? `the source takes ${inGB(added)} GB more on disk than what the destination keeps of it`
+    ? `the source takes ${inGB(added)} GB more on disk than the collections that the destination keeps`
     : `the source takes ${inGB(added)} GB on disk`
   return [
     {
@@ -41,7 +41,7 @@ export const checkDisk: Check = async (clusters) => {
 
 /**
  * Bytes of the source that the destination already has on disk, in collections that are made equal in place. Does not
- * count collections that are dropped and copied, and those whose size this user may not read.
+ * count collections that are dropped and copied, or whose size this user may not read.
  */
 async function presentBytes({ configuration, source, destination, selection }: CheckedClusters): Promise<number> {
   const shardingEntries = configuration.sharding?.shardingEntries ?? []

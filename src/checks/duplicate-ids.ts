@@ -8,8 +8,8 @@ import { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * Milliseconds for the whole search, which reads every `_id` of the sharded collections. Collections that are not
- * finished by then are reported as not checked.
+ * Time limit of the whole search in ms. The search reads every `_id` of the selected collections whose shard key is not
+ * `_id`. Collections that it does not finish within the limit are reported as not checked.
  */
 const searchMS = 10_000
 
@@ -39,8 +39,9 @@ export const checkDuplicateIds: Check = async ({ source, selection }) => {
   return findings
 }
 
-function isUniqueById({ key }: Distribution): boolean {
-  return !isKeyed({ shardKey: key })
+/** With a collation, `_id`s that are equal under it may be different shard key values, and so be on different shards. */
+function isUniqueById({ key, collated }: Distribution): boolean {
+  return key === null || (!collated && !isKeyed({ shardKey: key }))
 }
 
 /** The server refused the search: this user may not run it, or the server does not support it. */
@@ -83,7 +84,7 @@ function duplicated(name: string): Finding {
     name: 'DuplicateDocumentId',
     namespace: name,
     message: `${name} has documents with the same _id on different shards of the source; the copy would end in FAILED (DuplicateDocumentId)`,
-    remedy: 'give all but one of them another _id, on the source',
+    remedy: 'on the source, give all but one of them another _id',
   }
 }
 
@@ -95,7 +96,7 @@ function notChecked(what: string): Finding {
   return {
     severity: 'info',
     name: 'DuplicateIdsNotChecked',
-    message: `the search for duplicate _ids across shards of the source ${what}; the copy would find them and end in FAILED (DuplicateDocumentId)`,
-    remedy: 'none is needed if the application makes _ids unique',
+    message: `the search for duplicate _ids across shards of the source ${what}; if there are duplicates, the copy ends in FAILED (DuplicateDocumentId)`,
+    remedy: 'none is needed if the application generates unique _ids',
   }
 }

@@ -11,8 +11,8 @@ import { type Check, ifAllowed } from './check.ts'
 const sizesAtOnce = 16
 
 /**
- * Reports how `existingData: converge` would change each namespace of the destination, with the size of the collection
- * on both sides. A view is reported only if it would be recreated or dropped.
+ * Reports how `existingData: converge` would change each selected namespace that the destination has, with the size of
+ * the collection on both sides. A view is reported only if it would be recreated or dropped.
  */
 export const checkExistingData: Check = async ({ configuration, source, destination, selection }) => {
   if (configuration.existingData !== 'converge') return []
@@ -40,7 +40,8 @@ const effects: Record<Fate, { severity: Finding['severity']; effect: string; rem
   },
   recreated: {
     severity: 'warning',
-    effect: 'it is dropped and copied, because no command gives it the definition of the source, or its shard key',
+    effect:
+      'it is dropped and copied, because no command can give it the definition of the source or the wanted shard key',
     remedy: 'none is needed, unless the destination has documents that must be kept',
   },
   dropped: {

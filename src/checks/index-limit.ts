@@ -1,8 +1,10 @@
 import { listCollections, listDatabases, listIndexes } from '../definitions/listing.ts'
+import { isCollated } from '../domain/definition.ts'
 import type { Finding } from '../domain/finding.ts'
 import { namespace } from '../domain/namespace.ts'
 import { requestedShardKey, supportsShardKey } from '../domain/shard-key.ts'
 import { type Check, problem } from './check.ts'
+import { isIdKey } from './refuse-sharding.ts'
 
 /**
  * Maximum number of indexes of a collection, including the `_id` index
@@ -21,6 +23,7 @@ export const checkIndexLimit: Check = async ({ configuration, source, selection 
     const [one] = await selection.among(database, await listCollections(source, database, collection))
     const indexes = one?.uuid ? ((await listIndexes(source, database, one.uuid)) ?? []) : []
     const key = requestedShardKey(shardCollection.key)
+    if (one && isIdKey(key) && !isCollated(one.options)) continue
     const supported = indexes.some((index) => supportsShardKey(index, key))
     if (supported || indexes.length + 1 < indexesMax) continue
     const name = namespace(database, collection)
@@ -28,7 +31,7 @@ export const checkIndexLimit: Check = async ({ configuration, source, selection 
       ...problem(
         'UnsupportedCollection',
         `${name} has ${indexesMax} indexes, the maximum, and none of them supports the requested shard key`,
-        'drop one of them on the source, or create the index for the shard key in its place',
+        'drop one of them on the source, or replace one of them with an index for the shard key',
       ),
       namespace: name,
     })

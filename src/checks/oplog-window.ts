@@ -9,8 +9,9 @@ import { shardsNotReadable } from './shards-not-readable.ts'
 const copiedPerSecond = 20_000_000
 
 /**
- * Compares the window of the source's oplog, or of each shard's, with the estimated duration of a copy. tandem applies
- * events during the copy, but it may fall behind. Also finds shards whose oplogs the sync could not observe.
+ * Compares the window of the source's oplog (on a sharded cluster, the shortest one of all shards) with twice the
+ * estimated duration of a copy, and with a minimum. tandem applies events during the copy, but it may fall behind. Also
+ * finds shards whose oplogs the sync could not observe.
  */
 export const checkOplogWindow: Check = async (clusters) => {
   const { source, facts } = clusters
@@ -39,7 +40,7 @@ async function shortWindow({ source, selection }: CheckedClusters, where: string
     {
       severity: 'warning',
       name: 'ShortOplogWindow',
-      message: `${where} reaches back about ${inHours(seconds)} hours at its current rate; a copy of this size needs ${inHours(needed)}`,
+      message: `${where} reaches back about ${inHours(seconds)} hours at its current rate; a copy of this size needs ${inHours(needed)} hours`,
       remedy: 'enlarge the oplog (replSetResizeOplog), and do not pause for long',
     },
   ]

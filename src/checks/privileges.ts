@@ -81,7 +81,13 @@ function ofDestination(
       ...(verifies ? appends : []),
       ...(mode === 'none' ? [] : ['setUserWriteBlockMode', 'bypassWriteBlockingMode']),
     ],
-    anywhere: [...reads, ...writes, ...(verifies ? ['changeStream'] : [])],
+    anywhere: [
+      ...reads,
+      ...writes,
+      ...(verifies ? ['changeStream'] : []),
+      // A router shows the indexes of a single shard by $indexStats only.
+      ...(facts.topology === 'sharded' ? ['indexStats'] : []),
+    ],
   }
 }
 

@@ -1,13 +1,13 @@
 import { type ListedCollection, listIndexes } from '../definitions/listing.ts'
-import { distributionsByUuid } from '../definitions/sharding.ts'
+import { distributionsByUuid, readDistributions } from '../definitions/sharding.ts'
+import { isUniquelyIndexed } from '../definitions/sharding-options.ts'
 import { deferredOptionsOf, type IndexSpecification, indexName, isCapped, isCollated } from '../domain/definition.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { requestedShardKey, type ShardKey, showShardKey, supportsShardKey } from '../domain/shard-key.ts'
-import type { StartConfiguration } from '../domain/start-request.ts'
+import type { ShardingEntry, StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-
-type Entry = NonNullable<StartConfiguration['sharding']>['shardingEntries'][number]
+import { listShards, readZoneRanges } from '../mongo/config-database.ts'
 
 /**
  * Refuses a collection of the source that is being resharded, because it would be copied twice.
@@ -31,7 +31,7 @@ export async function refuseDistributions(
  * Refuses entries that are invalid for every source.
  * @throws RefusedError InvalidRequest
  */
-export function refuseInvalidEntries({ sharding }: StartConfiguration): void {
+export function refuseInvalidEntries({ sharding, buildIndexes }: StartConfiguration): void {
   const named = new Set<string>()
   for (const [at, entry] of (sharding?.shardingEntries ?? []).entries()) {
     const field = `sharding.shardingEntries[${at}]`
@@ -63,8 +63,64 @@ export function refuseInvalidEntries({ sharding }: StartConfiguration): void {
         `${field}.shardCollection.key has several hashed fields; use at most one`,
       )
     }
+    refuseInvalidOptions(entry, `${field}.shardCollection`, key, buildIndexes)
   }
 }
+
+/** The rules of shardCollection, and what the options need from the other options of the start. */
+function refuseInvalidOptions(
+  { shardCollection: { unique, numInitialChunks, presplitHashedZones } }: ShardingEntry,
+  field: string,
+  key: ShardKey,
+  buildIndexes: StartConfiguration['buildIndexes'],
+): void {
+  const refuse = (option: string, why: string): never => {
+    throw new RefusedError('InvalidRequest', `${field}.${option} ${why}`)
+  }
+  const isHashed = key.some(({ hashed }) => hashed)
+  if (unique && isHashed)
+    refuse('unique', 'is true, but a hashed key cannot be unique; leave it out or use a key without a hashed field')
+  if (unique && buildIndexes === 'never')
+    refuse('unique', "is true, but with buildIndexes 'never' no index makes the key unique; leave one of them out")
+  if (presplitHashedZones && !isHashed)
+    refuse('presplitHashedZones', 'is true, but no field of the key is hashed; leave it out')
+  if (numInitialChunks === undefined) return
+  if (!isHashed) refuse('numInitialChunks', 'is for keys with a hashed field; leave it out')
+  if (!key[0]?.hashed && !presplitHashedZones)
+    refuse('numInitialChunks', 'needs presplitHashedZones unless the first field of the key is hashed; set it to true')
+}
+
+/**
+ * Refuses options of an entry that do not fit the destination.
+ * @throws RefusedError InvalidRequest
+ */
+export async function refuseUnfitOptions(
+  destination: Cluster,
+  { database, collection, shardCollection }: ShardingEntry,
+  field: string,
+): Promise<void> {
+  const { numInitialChunks = 0, presplitHashedZones } = shardCollection
+  if (numInitialChunks > chunksPerShardMax) {
+    const max = chunksPerShardMax * (await listShards(destination)).length
+    if (numInitialChunks > max) {
+      throw new RefusedError(
+        'InvalidRequest',
+        `${field}.shardCollection.numInitialChunks is larger than ${max}, the server's maximum for the shards of the destination; use at most this number`,
+      )
+    }
+  }
+  const name = namespace(database, collection)
+  if (!presplitHashedZones || (await readZoneRanges(destination, name)).length > 0) return
+  const isSharded = (await readDistributions(destination, database)).some((one) => one.name === name && one.key)
+  if (isSharded) return // by this sync, whose filter is being changed; or with data that converges
+  throw new RefusedError(
+    'InvalidRequest',
+    `${field}.shardCollection.presplitHashedZones is true, but the destination has no zone ranges for ${name}; create them there (updateZoneKeyRange) or leave it out`,
+  )
+}
+
+/** The server refuses more (https://www.mongodb.com/docs/manual/reference/command/shardCollection/). */
+const chunksPerShardMax = 8_192
 
 /**
  * Refuses an entry that does not fit the existing collection of the replica set. A collection that is created later is
@@ -73,7 +129,7 @@ export function refuseInvalidEntries({ sharding }: StartConfiguration): void {
  */
 export async function refuseUnfitEntry(
   source: Cluster,
-  entry: Entry,
+  entry: ShardingEntry,
   one: ListedCollection,
   creates: boolean,
 ): Promise<void> {
@@ -93,6 +149,12 @@ export async function refuseUnfitEntry(
       )
     }
   }
+  if (entry.shardCollection.unique && !isUniquelyIndexed(indexes, key)) {
+    throw unfit(
+      `${name} has no unique index on exactly the shard key ${showShardKey(key)}, which the option unique needs: create it on the ` +
+        'source, or leave unique out',
+    )
+  }
   // The _id index supports a shard key on _id, unless the index has a collation. No second index on _id alone can be
   // created then, so createSupportingIndexes does not help.
   if (isIdKey(key) ? !isCollated(one.options) : creates) return
@@ -101,13 +163,14 @@ export async function refuseUnfitEntry(
   throw unfit(
     supporting.length > 0
       ? `the index ${indexName(supporting[0] as IndexSpecification)} of ${name} is multikey, and fields of a shard key cannot hold arrays: choose another shard key`
-      : `${name} has no index for the shard key ${showShardKey(key)}: one that begins with its fields, is neither partial nor sparse ` +
-          'and has the simple collation. Create it on the source, or set createSupportingIndexes to true',
+      : `${name} has no index for the shard key ${showShardKey(key)}. Such an index begins with the fields of ` +
+          'the key, is neither partial nor sparse, and has the simple collation. Create one on the source or, if the ' +
+          'shard key is not _id, set createSupportingIndexes to true',
   )
 }
 
-/** True if the shard key is `_id`. Every collection has an index on it, which listIndexes omits here. */
-function isIdKey(key: ShardKey): boolean {
+/** True if the shard key is `_id`. Every collection has an index on it, which `listIndexes` above does not return. */
+export function isIdKey(key: ShardKey): boolean {
   return key.length === 1 && key[0]?.path === '_id' && !key[0].hashed
 }
 
@@ -120,7 +183,7 @@ function isUniqueAcrossShards(index: IndexSpecification, key: ShardKey): boolean
   return supportsShardKey(bare, key)
 }
 
-async function isMultikey(source: Cluster, entry: Entry, index: IndexSpecification): Promise<boolean> {
+async function isMultikey(source: Cluster, entry: ShardingEntry, index: IndexSpecification): Promise<boolean> {
   const reply = await source.read(entry.database, {
     explain: { find: entry.collection, filter: {}, hint: indexName(index) },
     verbosity: 'queryPlanner',

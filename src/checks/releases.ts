@@ -68,7 +68,7 @@ export function incompatible(cluster: string, version: string, found: Compatibil
   const state = found.targetVersion
     ? `is changing its featureCompatibilityVersion from ${found.previousVersion ?? found.version} to ${found.targetVersion}`
     : `has featureCompatibilityVersion ${found.version}`
-  // The command requires the field since 7.0.
+  // Since 7.0, the command requires the field `confirm`.
   const confirmed = isOlderSeries(version, '7.0') ? `"${series}"` : `"${series}", confirm: true`
   return problem(
     'UnsupportedVersion',

@@ -8,7 +8,7 @@ import { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * Finds indexes of a sharded source that differ between shards or are missing on some
+ * Finds indexes of a sharded source that differ between shards or are missing on some shards
  * (https://www.mongodb.com/docs/manual/tutorial/manage-indexes/#find-inconsistent-indexes-across-shards). tandem
  * copies the indexes that the router returns.
  */
@@ -48,7 +48,7 @@ interface IndexOnShard {
   shard?: string
 }
 
-/** Reads to the end, because a router's first batch may contain only what one shard answered first. */
+/** Reads all batches, because a router's first batch may contain only the reply of the shard that answered first. */
 async function readStats(source: Cluster, database: string, command: Document): Promise<IndexOnShard[]> {
   const all = await RawCursor.readAll(source, database, command)
   return all.map((bytes) => BSON.deserialize(bytes) as IndexOnShard)

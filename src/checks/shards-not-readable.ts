@@ -5,7 +5,7 @@ import type { ShardAnswer } from '../mongo/shard-connections.ts'
 const consequences = {
   source: {
     message:
-      'progress cannot show how long the sync may be paused (estimatedOplogTimeRemaining), and no alert warns before the oplog of such a shard is lost',
+      'progress cannot show how long the sync may be paused (estimatedOplogTimeRemaining), and no alert warns you when the oplog of such a shard becomes too short for the sync',
     privileges: 'find and collStats on local.oplog.rs',
   },
   destination: {
@@ -19,7 +19,7 @@ const consequences = {
 const namedMax = 3
 
 /**
- * The finding about shards that tandem cannot ask directly. The sync works without that.
+ * Returns a finding about shards that tandem cannot query directly. The sync works without these queries.
  * @param answers null when this user may not read `config.shards`
  */
 export function shardsNotReadable(
@@ -36,7 +36,7 @@ export function shardsNotReadable(
     {
       severity: 'warning',
       name: 'ShardNotReadable',
-      message: `on the ${role} tandem cannot read ${which}. The sync works without it, but ${message}`,
+      message: `on the ${role} tandem cannot read ${which}. The sync works without that, but ${message}`,
       remedy: `let tandem connect to the hosts in config.shards, and create its user, with the privileges ${privileges}, on each shard; or watch the shards yourself`,
     },
   ]

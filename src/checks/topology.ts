@@ -20,8 +20,8 @@ export const checkTopology: Check = ({ configuration, facts }) => {
     findings.push(
       problem(
         'ShardingRequired',
-        'sharding is required from a replica set to a sharded cluster',
-        'give it; an empty shardingEntries array shards nothing',
+        'sharding is required for a sync from a replica set to a sharded cluster',
+        'add sharding to the request; with an empty shardingEntries array, no collection is sharded',
       ),
     )
   }

@@ -15,7 +15,7 @@ export function clusterRisks({ name, hosts, encrypted, unverified }: Cluster): F
       severity: 'warning',
       name: 'UnverifiedConnection',
       message: `${name}: its connection string has ${unverified.join(' and ')}, so others on the network path can impersonate that cluster`,
-      remedy: 'remove it, and set tlsCAFile to the authority that issued the certificates',
+      remedy: 'remove that, and set tlsCAFile to a file with the authority that issued the certificates',
     },
   ]
 }

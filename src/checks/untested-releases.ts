@@ -11,7 +11,7 @@ const tested: Record<'source' | 'destination', readonly string[]> = {
   destination: ['6.0'],
 }
 
-/** Warns of each cluster whose release tandem has never been run with, in its role. */
+/** Warns about each cluster whose release series was never tested in its role. */
 export const checkTestedReleases: Check = ({ facts: { source, destination } }) => [
   ...untestedRelease('source', source.version),
   ...untestedRelease('destination', destination.version),

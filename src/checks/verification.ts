@@ -5,7 +5,7 @@ import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { availableMemory, refuseLittleMemory } from './memory.ts'
 
-/** Checks the memory for the embedded verifier. */
+/** Checks that the embedded verifier has enough memory. */
 export const checkVerifierMemory: Check = ({ configuration }) => {
   if (configuration.verification.enabled) refuseLittleMemory(availableMemory())
   return []

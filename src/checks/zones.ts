@@ -14,7 +14,7 @@ export const checkZones: Check = async ({ source, destination, selection }) => {
   const missing = shardsMissing(zones, await readShards(source), await readShards(destination))
   if (missing.length === 0) return []
   const named = new Set(ranges.map(({ namespace }) => namespace)).size
-  const others = named > 1 ? ` and of ${named - 1} other collections` : ''
+  const others = named > 1 ? ` and of ${named - 1} more` : ''
   return [
     {
       severity: 'warning',

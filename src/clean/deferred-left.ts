@@ -14,8 +14,8 @@ import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, numberOf, type TypedValue } from '../domain/raw-bson.ts'
 
 /**
- * What a sync has deferred on the destination and has not restored: one line for each index and each option, in the order
- * of the namespaces. Collections that were dropped are left out.
+ * Lists what a sync has deferred on the destination and has not restored: one line for each index and for each
+ * collection option, sorted. Collections that were dropped are left out.
  */
 export function deferredLeft(entries: readonly CatalogEntry[], existing: ExistingDefinitions): string[] {
   return entries

@@ -4,9 +4,10 @@ import { writesEnded } from '../mongo/predecessors.ts'
 import type { DatabaseOf } from './live-instances.ts'
 
 /**
- * Resolves when no write of an ended instance runs on these clusters, and the servers refuse those that arrive later, by
- * the steps of a takeover. The caller has observed that all instances have ended, so none of them begins another write.
- * May be repeated.
+ * Ends the writes of ended instances by the steps of a takeover. Resolves when none of these writes runs on the
+ * clusters. A delayed write that arrives later is rejected by a replica set that stores the lease of its instance, but
+ * not by a sharded cluster. The caller has observed that all instances have ended, so none of them begins another
+ * write. May be repeated.
  * @returns the mongosyncIDs of instances that are alive after all, because their lease was renewed in the meantime
  */
 export async function endWrites(databases: readonly DatabaseOf[]): Promise<string[]> {
@@ -25,11 +26,13 @@ export async function endWrites(databases: readonly DatabaseOf[]): Promise<strin
       if (!(await store.evict(lease, 0, sleep))) renewed.push(lease.id)
     }),
   )
-  // An instance also writes to the cluster that has no lease of it, so both clusters are asked about every instance. All
-  // are asked at once, because an answer may take half a minute if the user may not list operations.
+  // An instance also writes to the cluster that does not store its lease, so both clusters are asked about every
+  // instance. All questions are asked at once, because an answer may take half a minute if the user may not list
+  // operations.
   const incarnations = stored.flatMap(({ leases }) => leases.flatMap((one) => [...one.predecessors, one.incarnation]))
   const waits = [...clusters].flatMap((cluster) => incarnations.map((one) => writesEnded(cluster, [one])))
-  // Waits for all, also after an error: a repetition would take a later eviction of this attempt for a renewal.
+  // Waits for all, also after an error. Otherwise a retry would mistake an eviction that this call completes later for
+  // a renewal of the lease.
   const ended = await Promise.allSettled([...evictions, ...waits])
   for (const one of ended) if (one.status === 'rejected') throw one.reason
   return renewed.sort()

@@ -23,7 +23,7 @@ export interface LiveInstancesParts {
   heartbeats: readonly Liveness[]
   /**
    * True if the heartbeats are in Redis, which may have restarted empty. Missing heartbeats then prove nothing until a
-   * live instance has had the time to send another one.
+   * live instance has had enough time to send another one.
    */
   mayLoseHeartbeats: boolean
   /** Called once if an instance has to be observed before it is known whether it is alive. */
@@ -33,13 +33,14 @@ export interface LiveInstancesParts {
 }
 
 /**
- * The mongosyncIDs of instances that are alive: they renew their lease or send heartbeats. An instance has ended if
+ * Resolves with the mongosyncIDs of live instances, which renew their lease or send heartbeats. An instance has ended
+ * if
  *
  * - its process ran on this host, and the kernel shows that it has ended, or
  * - it has given its lease back and sends no heartbeats, unless heartbeats may have been lost, or
- * - it has renewed neither its lease nor its heartbeats for the duration of a lease.
+ * - it has neither renewed its lease nor sent a heartbeat for the duration of a lease.
  *
- * Resolves at the first sign of life, so the result may lack some of the live instances.
+ * Stops at the first renewal or heartbeat that it observes, so the result may lack some of the live instances.
  */
 export async function liveInstances(parts: LiveInstancesParts): Promise<string[]> {
   const renewals = new Map<string, { renewal: string; since: number }>()
@@ -51,7 +52,7 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
     const alive = new Set<string>()
     const unknown = new Set<string>()
     for (const lease of leases) {
-      // An instance that is paused or has committed is alive without its lease, and only its heartbeats show that.
+      // An instance that is paused or has committed may be alive without its lease. Only its heartbeats show that.
       if (hasEnded(lease) || (isGivenBack(lease) && !parts.mayLoseHeartbeats)) continue
       const { key, id, renewal } = lease
       const known = renewals.get(key)

@@ -22,7 +22,7 @@ export async function refuseOtherMoves(
     if (!move || (given.has(move.sourceIdentity) && given.has(move.destinationIdentity))) continue
     throw new FatalError(
       'ClusterIdentityChanged',
-      `${name} holds the record of a reversed sync between other clusters than the ones given. Nothing was changed. Run clean ` +
+      `${name} holds the record of a reversed sync between clusters other than the two given. Nothing was changed. Run clean ` +
         'with the clusters of that sync first.',
     )
   }

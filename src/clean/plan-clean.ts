@@ -12,7 +12,7 @@ import { deferredLeft } from './deferred-left.ts'
 export interface CleanPlan {
   /** The stored sync; null if none is stored. */
   sync: { source: ClusterName; destination: ClusterName; state: string } | null
-  /** Clusters on which user writes are allowed again. `known` is false if the server does not report whether it blocks. */
+  /** Clusters on which user writes are allowed again. `known`: whether the server reports that it blocks them. */
   unblock: { cluster: ClusterName; known: boolean }[]
   /** The cluster whose balancer is started again; null if no balancer is started. */
   startBalancer: ClusterName | null
@@ -86,7 +86,10 @@ async function planUnblocking(
     )
 }
 
-/** True if the sync has blocked user writes on this cluster, and has not handed the cluster over since. */
+/**
+ * True if a block of user writes on this cluster may be from the sync and still has to be lifted: on the destination
+ * until `canWrite`, on the source from the beginning of a commit until it is decided or undone.
+ */
 function hasBlocked(name: ClusterName, { record: { configuration }, snapshot }: StoredSync): boolean {
   if (name === configuration.destination) return blocksDestination(configuration) && !snapshot.hasTag('canWrite')
   const isCommitting = (['committing', 'undoing', 'restoring', 'failed'] as const).some((state) =>

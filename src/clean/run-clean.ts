@@ -32,11 +32,11 @@ export interface CleanOptions {
   redisTls: RedisTls
   /** The name of the sync; null: it has none. */
   syncName: string | null
-  /** Clusters on which user writes are allowed again, even if it is not the sync that has blocked them. */
+  /** Clusters on which user writes are allowed again, even if the sync did not block them. */
   unblock: ClusterName[]
-  /** Change the clusters without a question. */
+  /** Change the clusters without asking for confirmation. */
   yes: boolean
-  /** Change nothing, and do not ask on a terminal either. */
+  /** Change nothing, and do not ask for confirmation. */
   dryRun: boolean
   json: boolean
 }
@@ -44,7 +44,7 @@ export interface CleanOptions {
 export interface CleanOutput {
   out: (text: string) => unknown
   err: (text: string) => unknown
-  /** Asks the operator. Absent without a terminal. */
+  /** Asks the operator for confirmation. Absent without a terminal. */
   confirm?: (lines: readonly string[]) => Promise<boolean>
 }
 
@@ -55,7 +55,10 @@ type ExitCode = (typeof exitCodes)[keyof typeof exitCodes]
 /** Retries of a phase end after this time, because an operator waits for the result. */
 const patienceMS = 60_000
 
-/** Nothing was cleaned up: an instance is or may be alive, or the plan no longer fits the clusters. */
+/**
+ * The plan was not carried out, because an instance is or may be alive, or because the plan no longer fits the
+ * clusters. At most, instances whose leases were not renewed have been evicted.
+ */
 class CleanRefusal extends Error {}
 
 export async function runClean(options: CleanOptions, output: CleanOutput): Promise<ExitCode> {
@@ -118,7 +121,7 @@ class Cleaning {
     if (isClean(plan)) return this.#report(plan, 'nothing to clean up', true)
     if (!yes) {
       const confirm = dryRun || json ? undefined : this.#output.confirm
-      if (!confirm) return this.#report(plan, 'dry run: nothing was changed; --yes carries it out', false)
+      if (!confirm) return this.#report(plan, 'dry run: nothing was changed; --yes carries the plan out', false)
       if (!(await confirm([...planLines(plan), ...warningsOf(plan)].map(printable)))) {
         this.#output.err('not confirmed; nothing was changed\n')
         return exitCodes.notCleaned
@@ -172,7 +175,9 @@ class Cleaning {
       heartbeats,
       mayLoseHeartbeats: usesRedis,
       onWait: (ids) =>
-        this.#output.err(`waiting up to ${leaseMS / 1_000} seconds for a sign of life of ${printable(named(ids))}\n`),
+        this.#output.err(
+          `waiting up to ${leaseMS / 1_000} seconds for a lease renewal or heartbeat of ${printable(named(ids))}\n`,
+        ),
     }).finally(() => Promise.all(heartbeats.map((store) => store.close())))
     if (alive.length === 0) return
     throw new CleanRefusal(`${aliveText(alive)} Nothing was changed.`)
@@ -216,13 +221,13 @@ class Cleaning {
     const context = this.#beginPhase()
     const alive = await retry('ending the writes of the instances', context, () => endWrites(this.#eachDatabase()))
     if (alive.length === 0) return
-    // The leases are ended at the same time, so those of other instances may have been ended already.
+    // All instances are evicted at the same time, so others may have been evicted already.
     throw new CleanRefusal(
-      `${aliveText(alive)} The leases of ended instances may have been ended. Nothing else was changed.`,
+      `${aliveText(alive)} Other instances may have been evicted already. Nothing else was changed.`,
     )
   }
 
-  /** Waits for operations on the clusters end with the phase. */
+  /** Begins a phase. When its time limit has passed, operations that still wait for the clusters are stopped. */
   #beginPhase(): RetryContext {
     const context = contextOfPhase()
     for (const name of clusterNames) this.#clusters[name].stopped = context.signal
@@ -249,10 +254,10 @@ function named(ids: readonly string[]): string {
   return `instance${ids.length > 1 ? 's' : ''} ${ids.join(', ')}`
 }
 
-/** What the operator should know before the answer. */
+/** What the operator should know before confirming the plan. */
 function warningsOf({ sync, drop }: CleanPlan): string[] {
   if (!sync || drop.length === 0) return []
   return [
-    'The sync can then neither be continued nor committed or reversed. The synced collections stay on the destination.',
+    'The sync can then no longer be continued, committed or reversed. The synced collections stay on the destination.',
   ]
 }

@@ -12,7 +12,7 @@ export interface Answer {
   reply: Record<string, unknown>
   /** The HTTP status; null if the reply does not come from an instance. */
   status: number | null
-  /** True if no instance has answered a command that one may have received. */
+  /** True if an instance may have received the command, but none has answered it. */
   outcomeUnknown?: boolean
 }
 
@@ -55,8 +55,8 @@ export function lineOf({ mongosyncID, status, lastSeenSeconds, coordinator, prog
 }
 
 /**
- * The answers of all instances to a command that one of them has passed on. An answer without them, such as a refusal by
- * that instance alone, stays as it is.
+ * If an instance passed the command on to all instances, its answer contains theirs, and they replace it. An answer
+ * that contains no others, such as a refusal by that instance alone, stays as it is.
  */
 export function ofEachInstance(answers: readonly Answer[]): Answer[] {
   return answers.flatMap((answer) => {
@@ -66,7 +66,7 @@ export function ofEachInstance(answers: readonly Answer[]): Answer[] {
   })
 }
 
-/** The status with which the API answers. Only the first refusal decides the status of the whole answer. */
+/** The HTTP status that the API would give this reply alone. The whole answer has the status of its first refusal. */
 function statusOf(reply: Answer['reply']): number {
   return reply['success'] === true ? 200 : (refusalStatus[reply['error'] as RefusalName] ?? 500)
 }
@@ -149,7 +149,7 @@ export function notes(lines: readonly Line[], answers: readonly Answer[]): strin
     for (const warning of progress?.warnings ?? []) say(id, `warning: ${warning}`)
   }
   for (const { url, reply, status } of answers) {
-    // What the client itself has to say about an address does not belong to the table.
+    // Errors of the client itself (no status) do not belong below the table; `runClient` prints them.
     if (reply['success'] !== true && status !== null) say(url, errorLine(reply))
   }
   return [...sendersOf].map(([message, senders]) => printable(`${senders.join(', ')}: ${message}`))

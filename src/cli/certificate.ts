@@ -27,7 +27,7 @@ export function readCertificate(
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     return command.error(
-      `error: ${option}: ${certFile} must hold a certificate, and ${keyFile} its private key, not encrypted, both as PEM (${code})`,
+      `error: ${option}: ${certFile} must hold a certificate, and ${keyFile} its private key (unencrypted), both as PEM (${code})`,
     )
   }
   const open = openFileProblem(keyFile)

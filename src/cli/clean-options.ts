@@ -21,12 +21,12 @@ export function addCleanCommand(
     .addOption(
       new Option(
         '--unblock <cluster...>',
-        'allow user writes on this cluster, whoever has blocked them; may be repeated',
+        'allow user writes on this cluster, even if the sync did not block them; may be repeated',
       ).choices(['cluster0', 'cluster1']),
     )
-    .addOption(new Option('--dry-run', 'only list, without a question on a terminal').conflicts('yes'))
-    .option('-y, --yes', 'change the clusters without a question; without a terminal nothing is changed otherwise')
-    .option('--json', 'print one JSON report instead of lines, without a question', false)
+    .addOption(new Option('--dry-run', 'only list what would change; do not ask for confirmation').conflicts('yes'))
+    .option('-y, --yes', 'change the clusters without asking for confirmation; required if there is no terminal')
+    .option('--json', 'print one JSON report instead of lines; do not ask for confirmation', false)
     .action((options) => {
       const redis = readRedis(clean, options, env)
       found({

@@ -31,7 +31,7 @@ export function addClientCommands(program: Command, env: Environment, found: (re
       command.option('--all', 'one instance passes the command on to all instances; give at most one --url')
     if (name === 'mismatches' || name === 'audit') return command
     return command.addOption(
-      new Option('--table', 'print one table also without a terminal, and for one instance').conflicts('json'),
+      new Option('--table', 'print one table, even without a terminal or for one instance').conflicts('json'),
     )
   }
 
@@ -56,7 +56,7 @@ export function addClientCommands(program: Command, env: Environment, found: (re
   client('limit', 'change the limits on bulk work at once; they apply until they are changed again')
     .option(
       '--bytesPerSecond <number>',
-      'bytes of documents copied, or read for the first verification, each second; none: no limit',
+      'bytes of documents copied, or read for the first verification, per second; none: no limit',
     )
     .option('--readConcurrency <number>', 'ranges of documents read at a time; none: --loadLevel decides')
     .option('--writeConcurrency <number>', 'batches of the copy written at a time; none: --loadLevel decides')
@@ -66,7 +66,7 @@ export function addClientCommands(program: Command, env: Environment, found: (re
   client('commit', 'end the sync: hand over to the destination')
     .option(
       '--dry-run',
-      'rehearse the commit: perform all steps up to the verdict, then continue as before; progress has the result',
+      'rehearse the commit: perform all steps up to the verdict, then continue as before; progress shows the result',
     )
     .option('--max-seconds <number>', 'abort if the commit is not decided within this many seconds')
     .option(...yes)
@@ -97,7 +97,10 @@ export function addClientCommands(program: Command, env: Environment, found: (re
           'only these databases and collections are synced, as in the body of start',
         )
         .option('--excludeNamespaces <json>', 'these databases and collections are left out')
-        .option('--dropExcluded', 'drop on the destination what is newly excluded; otherwise it stays there'),
+        .option(
+          '--dropExcluded',
+          'drop newly excluded collections and views on the destination; otherwise they stay there',
+        ),
   ).action((options, command: Command) => {
     const body = filterBody(options)
     if (typeof body === 'string') command.error(`error: ${body}`)
@@ -120,7 +123,7 @@ export function addClientCommands(program: Command, env: Environment, found: (re
     ['audit', 'print the audit trail: who sent which command, and its outcome', 'entries to list, the newest first'],
   ] as const) {
     client(name, description)
-      .option('--limit <number>', `${listed}; 1000 by default, and at most`)
+      .option('--limit <number>', `${listed}; 1000 by default, which is also the maximum`)
       .action(({ limit }: { limit?: string }, command: Command) =>
         found({
           ...{ command: name, ...clientOptions(command, env), body: { inline: {} } },
@@ -135,7 +138,7 @@ export function addClientCommands(program: Command, env: Environment, found: (re
     ['pause', 'pause the sync'],
     ['resume', 'resume a paused sync, or a failed one after its cause is fixed'],
     ['abort', 'abort a commit that is not decided yet; the sync continues as before'],
-    ['repair', 'make the documents that a failed verification named equal to the source; then send resume'],
+    ['repair', 'correct the documents that a failed verification named; then send resume'],
   ] as const) {
     client(name, description).action((_options, command: Command) =>
       found({ command: name, ...clientOptions(command, env), body: { inline: {} } }),
@@ -144,7 +147,7 @@ export function addClientCommands(program: Command, env: Environment, found: (re
 }
 
 /** The option of commands that are confirmed at a terminal. */
-const yes = ['-y, --yes', 'do not ask on a terminal'] as const
+const yes = ['-y, --yes', 'do not ask for confirmation on a terminal'] as const
 
 interface SharedOptions {
   url?: string[]

@@ -21,7 +21,7 @@ export interface ClientOutput {
   err: (line: string) => void
   /** Columns of the terminal that `out` prints to; null if it is not a terminal. JSON is the default then. */
   width: number | null
-  /** Asks the operator before a command that cannot be taken back. Absent without a terminal. */
+  /** Asks the operator before a command that cannot be undone. Absent without a terminal. */
   confirm?: Confirm
 }
 
@@ -61,7 +61,7 @@ export async function runClient(request: ClientRequest, output: ClientOutput): P
 
 async function isConfirmed(request: ClientRequest, { confirm }: ClientOutput): Promise<boolean> {
   if (!request.confirms || !confirm) return true
-  // An instance that does not answer now may do so when the command arrives, so this is asked in any case.
+  // Asks even if no instance answers now, because one may answer when the command arrives.
   return confirm(await announcement(request))
 }
 

@@ -3,13 +3,13 @@ import zlib from 'node:zlib'
 import { compressorsOf } from '../domain/uri-rules.ts'
 
 /**
- * The libraries of compressors. The driver (7.8.0, `lib/deps.js`) offers every compressor of a connection string to the
- * server. It loads the library of the agreed one with the first command and fails if there is none, so tandem loads it
- * beforehand. zlib is part of Node.js.
+ * The library of a compressor. The driver (7.8.0, `lib/deps.js`) offers all compressors of a connection string to the
+ * server, and only the first command loads the library of the compressor that both support. It fails if there is no
+ * such library, so tandem loads the libraries at startup. zlib is part of Node.js.
  */
 interface Library {
   package: string
-  /** What a user without the package lacks. */
+  /** What is missing if the library cannot be loaded, as the error text names it. */
   lacks: string
   isInNode: boolean
 }
@@ -23,10 +23,10 @@ const libraries: Readonly<Record<string, Library>> = {
   },
 }
 
-/** Resolves packages where the driver finds them, which may be installed elsewhere than tandem's own. */
+/** Resolves packages as the driver does, because the driver may be installed in another folder than tandem. */
 const requireForDriver = () => createRequire(createRequire(import.meta.url).resolve('mongodb'))
 
-/** The package is loaded and not only found, because its binary may not be one for this platform. */
+/** Loads the package instead of only finding it, because its binary may be for another platform. */
 function canLoad(library: Library): boolean {
   if (library.isInNode) return true
   try {
@@ -37,13 +37,15 @@ function canLoad(library: Library): boolean {
   }
 }
 
-/** The compressors of a connection string that cannot be used here, each with what to install. */
+/** Returns one problem for each compressor of a connection string that cannot be used here, with what to install. */
 export function compressorProblems(name: string, uri: string, isUsable = canLoad): string[] {
   return [...new Set(compressorsOf(uri))].flatMap((compressor) => {
     const library = Object.hasOwn(libraries, compressor) ? libraries[compressor] : undefined
     if (!library || isUsable(library)) return []
     return [
-      `${name}: Invalid URI option, compressors: ${compressor} needs ${library.lacks}, which cannot be loaded; install it where tandem is installed (npm install ${library.package}), or remove ${compressor} from compressors`,
+      `${name}: Invalid URI option, compressors: ${compressor} needs ${library.lacks}, which cannot be loaded; ` +
+        `install it where tandem is installed (npm install ${library.package}), or remove ${compressor} from ` +
+        'compressors',
     ]
   })
 }

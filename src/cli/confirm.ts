@@ -4,7 +4,7 @@ import type { ClientRequest } from './client-options.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
-/** Commands that an operator cannot take back are confirmed at a terminal. Scripts have none and are not asked. */
+/** On a terminal, commit and reverse must be confirmed. Scripts run without a terminal and are not asked. */
 
 /** Shows these lines to the operator and asks for confirmation. Resolves to true if the command may be sent. */
 export type Confirm = (lines: readonly string[]) => Promise<boolean>
@@ -25,9 +25,10 @@ function commitEffect(source: string, destination: string): string[] {
   return [
     `  from  ${source}`,
     `  to    ${destination}`,
-    'The remaining changes are applied, both clusters are compared (unless verification is off), and the destination is',
-    'opened for writes. Stop all writers of the source first. Until the commit is decided, shortly before canWrite, tandem',
-    'abort ends it. Afterwards only a sync that was started as reversible leads back.',
+    'tandem applies the remaining changes, compares both clusters (unless verification is off), and enables writes on',
+    'the destination. Stop all writes on the source first. You can end the commit with tandem abort until it is',
+    'decided, shortly before canWrite. After that, you can return to the source only if the sync was started as',
+    'reversible.',
   ]
 }
 
@@ -35,7 +36,7 @@ function reverseEffect(source: string, destination: string): string[] {
   return [
     `  now   ${source} -> ${destination}`,
     `  then  ${destination} -> ${source}`,
-    'All changes that were made on the present destination since canWrite are applied to the former source.',
+    'tandem applies all changes made on the current destination since canWrite to the current source.',
   ]
 }
 

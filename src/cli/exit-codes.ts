@@ -2,12 +2,12 @@ import type { Answer } from './answers.ts'
 import { type FailOn, hasFinding } from './findings.ts'
 
 /**
- * The exit codes of all commands. Scripts rely on them, so a code never changes its meaning. docs/cli.md has them in one
- * table.
+ * The exit codes of the commands that send requests to instances. Scripts rely on them, so a code never changes its
+ * meaning. The table in docs/cli.md has the exit codes of all commands.
  */
 export const exitCodes = {
   success: 0,
-  /** The command worked and its answer is no: findings of check, differences of verify or inventory, a FAILED instance of wait. */
+  /** The answer is no: check has a finding, or wait finds a FAILED instance. Also if the operator did not confirm. */
   negative: 1,
   /** The command line, or a file that it names, is invalid. Nothing was sent. */
   invalid: 2,
@@ -15,7 +15,10 @@ export const exitCodes = {
   timedOut: 3,
   /** An instance refused the command and changed nothing. */
   refused: 4,
-  /** No instance answered at an address, or another program did. No instance has received the command. */
+  /**
+   * No instance answered at an address, or another program did. No instance has received a command that changes
+   * anything.
+   */
   unreachable: 5,
   /** An instance failed while it performed the command, or the connection broke. The outcome may be unknown. */
   failed: 6,

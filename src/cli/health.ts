@@ -6,7 +6,7 @@ import { ask } from './request.ts'
 import { addServeOptions } from './serve-options.ts'
 import { applySettings, type Environment } from './settings.ts'
 
-/** `tandem health`: whether the instance with these options answers, for supervisors on the same machine. */
+/** `tandem health` tells a supervisor on the same machine whether the instance with these options answers. */
 
 export interface HealthRequest {
   /** Base address. */
@@ -14,7 +14,7 @@ export interface HealthRequest {
 }
 
 const answerMS = 2_500
-/** The addresses on which an instance listens on all interfaces, and those at which this machine reaches it. */
+/** For each address that means all interfaces, the loopback address at which this machine reaches such an instance. */
 const loopbackOf: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
 
 export function addHealthCommand(program: Command, env: Environment, found: (request: HealthRequest) => void): void {
@@ -28,7 +28,8 @@ export function addHealthCommand(program: Command, env: Environment, found: (req
   addServeOptions(health).action((_options, command: Command) => {
     applySettings(command, env)
     const { bind, port, tlsCert } = command.opts<{ bind: string; port: number; tlsCert?: string }>()
-    if (port === 0) command.error('error: --port: 0 takes a free port, which only the log of the instance names')
+    if (port === 0)
+      command.error('error: --port: with 0 the instance takes a free port, which only its log names; give a fixed port')
     const host = loopbackOf[bind] ?? bind
     found({ url: `${tlsCert ? 'https' : 'http'}://${isIPv6(host) ? `[${host}]` : host}:${port}` })
   })
@@ -50,7 +51,8 @@ export async function runHealth(
 
 async function problemOf(url: string): Promise<string | null> {
   try {
-    // The certificate need not name this address. No token is sent, and nobody else on this machine learns anything.
+    // Every certificate is accepted, because it need not name this address. The request has no token, so another
+    // program that listens here learns nothing from it.
     const request = { method: 'GET', body: null, timeoutMS: answerMS, anyCertificate: true } as const
     const { status } = await ask(`${url}/healthz`, request)
     return status === 200 ? null : `answers ${status}, not as an instance of tandem does`

@@ -11,7 +11,8 @@ export function addInventoryCommand(
     .command('inventory')
     .description(
       'list what tandem does not sync and what differs (users, roles, zones, search indexes, settings), with the commands for mongosh that make ' +
-        'cluster1 as cluster0 is; exit code 0: nothing differs, 1: something differs, 2: could not compare everything',
+        'cluster1 equal to cluster0; exit code 0: nothing differs, 1: something differs, ' +
+        '2: could not compare everything',
     )
     .helpOption('-h, --help', 'print this help')
   addClusterOptions(inventory)

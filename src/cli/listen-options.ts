@@ -14,7 +14,7 @@ export interface ListenOptions {
   tls: { cert: string; key: string } | null
   /** Requests must send one of these tokens; null: no token is required. */
   tokens: TokenPair | null
-  /** The options that give the tokens. The tokens can be read from them again. */
+  /** The options from which the tokens were read, and from which they can be read again. */
   tokenOptions: TokenOptions
 }
 
@@ -26,7 +26,7 @@ export function addListenOptions(command: Command): Command {
       address,
       '127.0.0.1',
     )
-    .option('--tlsCert <file>', 'PEM file with the certificate: the API is then served by HTTPS', nonEmpty)
+    .option('--tlsCert <file>', 'PEM file with the certificate: the API is then served over HTTPS', nonEmpty)
     .option('--tlsKey <file>', 'PEM file with its private key (default: the file of --tlsCert)', nonEmpty)
     .option('--token <token>', 'token that requests must send (Authorization: Bearer …)', nonEmpty)
     .option('--tokenFile <file>', 'file with that token, so that ps and the environment do not show it', nonEmpty)
@@ -66,7 +66,7 @@ function expired(tls: ListenOptions['tls']): string[] {
 
 function address(text: string): string {
   if (isIP(text) === 0) {
-    throw new InvalidArgumentError('It must be an IP address: 127.0.0.1, another one of this machine, 0.0.0.0 or ::.')
+    throw new InvalidArgumentError('It must be an IP address: 127.0.0.1, another address of this host, 0.0.0.0 or ::.')
   }
   return text
 }

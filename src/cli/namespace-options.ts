@@ -3,7 +3,7 @@ import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import { everyDatabase } from '../domain/natural-order.ts'
 import type { NamespaceFilter } from '../domain/start-request.ts'
 
-/** Databases and collections in options. Patterns are given in a whole body only. */
+/** Databases and collections in options. Patterns cannot be given in these options, only in a request body. */
 
 export interface Selected {
   database: string

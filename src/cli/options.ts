@@ -113,12 +113,12 @@ function addConfigCommand(program: Command, env: Environment, found: (parsed: Co
   })
 }
 
-/** `tandem help [command]`: the text of `--help`. Commander's own command would be missing in the completion. */
+/** `tandem help [command]` prints the text of `--help`. The completion would not include Commander's own command. */
 function addHelpCommand(program: Command, found: (text: string) => void): void {
   const commands = [...program.commands.map((one) => one.name()), 'help']
   program
     .command('help')
-    .description('print the help of tandem, or of a command')
+    .description('print the help for tandem, or for a command')
     .helpOption('-h, --help', 'print this help')
     .addArgument(new Argument('[command]', 'which command').choices(commands))
     .action((name?: string) =>

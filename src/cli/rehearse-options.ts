@@ -5,7 +5,7 @@ import { addClusterOptions, readClusters } from './cluster-options.ts'
 
 const minutesMax = 1_440
 const megabytesMax = 100_000
-/** A database's name has at most 63 bytes, and the longest suffix has seven. */
+/** A database's name has at most 63 bytes. The longest suffix of a database that a rehearsal creates has seven. */
 const prefixPattern = /^[A-Za-z][A-Za-z0-9_-]{0,50}$/
 
 export function addRehearseCommand(
@@ -25,7 +25,7 @@ export function addRehearseCommand(
     .option('--minutes <number>', 'how long the workload runs after the copy', minutes, 10)
     .option('--megabytes <number>', 'size of the data that is copied', megabytes, 64)
     .option('--blockWrites', 'rehearse write blocking, which stops ALL writers of cluster1 until the commit', false)
-    .option('--seed <number>', 'seed of the workload, to repeat one (default: random)', seed)
+    .option('--seed <number>', 'seed of the workload; the same seed repeats it (default: random)', seed)
     .option('--json', 'print one JSON report instead of text', false)
     .option('--report <file>', 'also write the report to this file, as Markdown')
     .action((options) =>
@@ -45,7 +45,8 @@ export function addRehearseCommand(
 function prefix(text: string): string {
   if (prefixPattern.test(text) && isUserDatabase(`${text}_one`)) return text
   throw new InvalidArgumentError(
-    'It must begin with a letter, have at most 51 letters, digits, - or _, and not be the name of an internal database.',
+    'It must have at most 51 characters (letters, digits, - and _), begin with a letter, and not begin like an ' +
+      'internal database.',
   )
 }
 

@@ -9,12 +9,12 @@ export interface OutgoingRequest {
   access?: Access | undefined
   /** Without a timeout the request waits indefinitely, because commands wait for work in progress. */
   timeoutMS?: number | undefined
-  /** Accept every certificate. Only for requests to this machine without a secret. */
+  /** Accept every certificate. Only for requests that go to this machine and contain no secret. */
   anyCertificate?: boolean
 }
 
 /**
- * Sends one request by HTTP or HTTPS. Rejects if there is no answer. It does not use fetch, which cannot trust
+ * Sends one request over HTTP or HTTPS. Rejects if there is no answer. It does not use fetch, which cannot trust
  * additional certificate authorities.
  */
 export function ask(

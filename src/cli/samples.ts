@@ -12,7 +12,7 @@ export interface Sample {
   answered: Progress[]
   /** The other addresses, and why each has no progress. `denied` means that the instance does not accept this client: waiting does not help. */
   unanswered: { url: string; why: string; denied?: true }[]
-  /** All instances that the answering ones know; empty before a sync was started. */
+  /** All instances, as the first one that answered reports them; empty without a sync or without that report. */
   rows: InstanceRow[]
   totals: InstancesTotals
 }

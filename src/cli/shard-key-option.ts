@@ -1,10 +1,8 @@
 import { InvalidArgumentError } from 'commander'
-import type { ShardingOptions } from '../domain/start-request.ts'
+import type { ShardingEntry } from '../domain/start-request.ts'
 import { splitSelected } from './namespace-options.ts'
 
 /** `--shardKey db.collection=field:1,field:hashed`: an entry of `sharding.shardingEntries` in the body of start. */
-
-export type ShardingEntry = ShardingOptions['shardingEntries'][number]
 
 /** The value of `--shardKey` with which nothing is sharded. */
 export const noShardKeys = 'none'

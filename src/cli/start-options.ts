@@ -1,8 +1,9 @@
 import type { Command } from 'commander'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
+import type { ShardingEntry } from '../domain/start-request.ts'
 import { type ClientRequest, wholeBody, withBody } from './client-options.ts'
 import { collectFilter, collectNatural, filtersOf, type Selected } from './namespace-options.ts'
-import { collectShardKey, noShardKeys, type ShardingEntry } from './shard-key-option.ts'
+import { collectShardKey, noShardKeys } from './shard-key-option.ts'
 
 /** The options of start and check, and the body that they become. */
 
@@ -50,8 +51,11 @@ function addFields(command: Command): void {
       'copy this database or collection in natural order instead of _id order; repeat the option for several; . for all',
       collectNatural,
     )
-    .option('--no-detectRandomId', 'do not copy large collections whose _ids are random in natural order')
-    .option('--skipDiskSpaceCheck', 'check does not compare the free disk space of the destination')
+    .option(
+      '--no-detectRandomId',
+      'do not look for large collections with random _ids, which are otherwise copied in natural order',
+    )
+    .option('--skipDiskSpaceCheck', 'check does not compare free space on the destination with the size of the source')
     .option(
       '--include <db[.collection]>',
       'sync only this database or collection; repeat the option for several',

@@ -1,10 +1,10 @@
-/** A table for a terminal. Columns are as wide as their content, and narrower if the line is too short. */
+/** Renders a table for a terminal. Columns are as wide as their content; some shrink if the terminal is too narrow. */
 
 export interface Column {
   title: string
   /** Numbers are right-aligned, so that their digits line up. */
   align: 'left' | 'right'
-  /** If the line is too short, this column may shrink to this many cells; without the field it never shrinks. */
+  /** The width, in terminal cells, to which the column may shrink. Without this field, it never shrinks. */
   cellsMin?: number
 }
 
@@ -57,7 +57,8 @@ export function truncate(text: string, cells: number): string {
 }
 
 /**
- * Number of terminal cells of a text, which differs from its length: an ideograph or emoji takes two, an accent none.
+ * Returns the number of terminal cells that a text takes. This may differ from the text's length: an ideograph or emoji
+ * takes two cells, a combining accent none.
  */
 export function widthOf(text: string): number {
   let width = 0

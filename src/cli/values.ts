@@ -15,8 +15,8 @@ export function integerBetween(lowest: number, highest: number) {
 const instanceIdMax = 256
 
 /**
- * An instance's id. It appears in keys, comments, log lines and the dashboard, so it may have only letters, digits
- * and a few punctuation marks.
+ * An instance's id. It appears in keys, in the comments of MongoDB commands, in log lines and on the dashboard, so it
+ * may contain only letters, digits and a few punctuation marks.
  */
 export function instanceId(text: string): string {
   nonEmpty(text)

@@ -12,9 +12,9 @@ const sparks = '▁▂▃▄▅▆▇█'
 const sparkCells = 30
 
 export interface Rates {
-  /** Bytes copied per second; null before it is known. */
+  /** Bytes copied per second; null while it is unknown. */
   bytes: number | null
-  /** Events applied per second; null before it is known. */
+  /** Events applied per second; null while it is unknown. */
   events: number | null
   /** Seconds until the copy is complete at this rate; null if it cannot be estimated. */
   copyEnds: number | null

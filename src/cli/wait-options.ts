@@ -23,7 +23,7 @@ export function addWaitCommands(program: Command, env: Environment, found: Found
     .helpOption('-h, --help', 'print this help')
     .option('--url <url>', 'address of an instance; repeat it for several', collectUrl)
     .addOption(new Option('--until <condition>', 'what to wait for').choices(names).makeOptionMandatory())
-    .option('--timeout <seconds>', 'stop waiting after this many seconds; without this option it never stops', positive)
+    .option('--timeout <seconds>', 'stop waiting after this many seconds; by default there is no limit', positive)
     .option('--json', 'print the outcome, and the last progress of the instances, as JSON', false)
     .action(({ until, timeout, json }, command: Command) =>
       found({ kind: 'wait', request: { ...targetOf(command), until, timeoutSeconds: timeout ?? null, json } }),

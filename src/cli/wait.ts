@@ -7,7 +7,7 @@ import { exitCodes } from './exit-codes.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
-/** Conditions that a script can wait for. Each must hold for every instance. `canCommit` also holds in later states. */
+/** Conditions that a script can wait for, until all instances meet them. `canCommit` is also met in later states. */
 export const conditions = {
   running: ({ state }: Progress) => state === 'RUNNING',
   canCommit: ({ canCommit, state }: Progress) => canCommit || state === 'COMMITTING' || state === 'COMMITTED',

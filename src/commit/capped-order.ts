@@ -14,10 +14,10 @@ import type { RawCursor } from '../mongo/raw-cursor.ts'
 /**
  * Restores the document order of a capped collection, which is part of its content. A replay after a crash, or a
  * document that is deleted and inserted again during the copy, may leave documents out of order. Called during a
- * commit, while the source is not written. Reads both collections in natural order, and rewrites the destination from
- * the first difference on. Returns the number of rewritten documents. Repeatable, even after a stop. Checks the signal
- * between commands, and throws StoppedError when it is aborted. Throws FatalError UnsupportedChange when writes on the
- * source removed a document at which a cursor was positioned.
+ * commit, while nothing writes to the source. Reads both collections in natural order, and rewrites the destination
+ * from the first difference on. Returns the number of rewritten documents. Repeatable, even after a stop. Checks the
+ * signal between commands, and throws StoppedError when it is aborted. Throws FatalError UnsupportedChange when writes
+ * on the source removed a document at which a cursor was positioned.
  */
 export async function restoreCappedOrder(
   source: Cluster,
@@ -67,7 +67,8 @@ export async function restoreCappedOrder(
     if (codeOf(error) !== code.cappedPositionLost) throw error
     throw new FatalError(
       'UnsupportedChange',
-      `${namespace(entry.database, entry.name)} was written on the source while the commit corrected its order on the destination (${errorText(error)}). Stop all writes on the source, then send resume. ${notLost.progress}`,
+      `${namespace(entry.database, entry.name)} was written to on the source while the commit corrected its order on ` +
+        `the destination (${errorText(error)}). Stop all writes on the source, then send resume. ${notLost.progress}`,
       { cause: error },
     )
   } finally {

@@ -26,11 +26,11 @@ export function expiresDocuments({ options, indexes }: CollectionDefinition): bo
 }
 
 /**
- * Returns which of the documents deleted on the source could not have expired by then. The TTL monitor did not delete
- * these, so a user did. The events do not say who has deleted a document. The destination still has the document as it
- * was at the commit timestamp, so this queries the destination with the conditions of the TTL monitor: the index
- * contains the document, and the date in the indexed field is old enough (src/mongo/db/ttl.cpp in the server's source).
- * A document that the destination no longer has counts as expired.
+ * Returns which of the documents that were deleted on the source could not have expired before they were deleted. The
+ * TTL monitor did not delete these, so a user did. The delete events do not say who has deleted a document. The
+ * destination still has the document as it was at the commit timestamp, so this queries the destination with the
+ * conditions of the TTL monitor: the index contains the document, and the date in the indexed field is old enough
+ * (src/mongo/db/ttl.cpp in the server's source). A document that the destination no longer has counts as expired.
  *
  * The time of an event is not earlier than the clock by which the TTL monitor chose the document, because a server
  * assigns no operation time that is earlier than its own clock.
@@ -89,9 +89,7 @@ function keyField(index: RawFields): string | undefined {
   return key && readFields(embedded(key))[0]?.name
 }
 
-/**
- * Returns the date such that documents with it or an earlier one have expired. An infinite or NaN number counts as 0.
- */
+/** Returns the latest date with which a document has expired. An infinite or NaN `expireAfterSeconds` counts as 0. */
 function cutoff(expireAfterSeconds: TypedValue, nowMS: number): Date {
   const seconds = numberOf(expireAfterSeconds) ?? 0
   return new Date(Math.max(earliestMS, nowMS - 1_000 * (Number.isFinite(seconds) ? seconds : 0)))

@@ -39,7 +39,7 @@ export interface CommitParts {
   atStep: (step: string) => void
 }
 
-/** The databases whose definitions must be read: the selected databases of the source, and those in the catalog. */
+/** Returns the databases whose definitions must be read: the selected ones on the source, and those in the catalog. */
 export async function databasesOf({ source, selection, catalog, context }: CommitParts): Promise<Set<string>> {
   const databases = await retry('listing databases', context, async () =>
     selection.databases(await listDatabases(source)),
@@ -54,8 +54,9 @@ const databasesAtOnce = 4
 
 /**
  * Prepares the destination for writes when all events up to the commit timestamp are applied: reconciles definitions a
- * last time, restores capped collections, sets prepareUnique, and copies zones and noBalance. Reads the definitions of
- * both clusters first, so that each step changes only the collections that need it. Every step is repeatable.
+ * last time, restores capped collections, builds missing unique indexes, sets prepareUnique, and copies zones and
+ * noBalance. Reads the definitions of both clusters first, so that each step changes only the collections that need it.
+ * Every step is repeatable.
  * @param read the catalogs of both clusters if they were just read
  */
 export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): Promise<void> {
@@ -92,9 +93,10 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   const logRefused = (what: string, { cause }: FatalError): void =>
     parts.context.journal?.('zone not copied', { what, error: errorText(cause) })
   await retry('copying zones', parts.context, () => copyZones(source, destination, entries, logRefused))
-  const notBalanced = (name: string, error: string): void =>
-    parts.context.journal?.('balancing not copied', { namespace: name, error })
-  await copyBalancing(source, destination, entries, notBalanced)
+  await copyBalancing(source, destination, entries, {
+    refused: (name, error) => parts.context.journal?.('balancing not copied', { namespace: name, error }),
+    notUnique: (name) => parts.context.journal?.('shard key not unique', { namespace: name }),
+  })
 }
 
 /** Reconciles differing definitions. Returns the destination's definitions when none differed, otherwise null. */
@@ -118,7 +120,10 @@ async function reconcileDiffering(parts: CommitParts, read?: BothCatalogs): Prom
   return null
 }
 
-/** Throws FatalError DestinationConflict when somebody has dropped one of these collections on the destination. */
+/**
+ * Throws FatalError DestinationConflict if one of these collections exists on the source, but another program has
+ * dropped it on the destination.
+ */
 async function refuseMissing(parts: CommitParts, entries: readonly CatalogEntry[], during: string): Promise<void> {
   if (entries.length === 0) return
   const what = 'looking for dropped collections'
@@ -127,8 +132,8 @@ async function refuseMissing(parts: CommitParts, entries: readonly CatalogEntry[
 }
 
 /**
- * Looks for dropped collections a last time before the decision. The preparation may have taken long since it looked,
- * and without verification no other check would find a collection that was dropped in the meantime.
+ * Checks a last time before the decision that no collection was dropped on the destination. The preparation may have
+ * taken long since its own check, and without verification nothing else finds a collection that was dropped meanwhile.
  */
 export async function refuseDropped(parts: CommitParts): Promise<void> {
   await refuseMissing(parts, parts.catalog.entries(), 'checking the destination before the commit')
@@ -171,7 +176,8 @@ export async function deferExpiry({ deferredOptions, catalog }: CommitParts): Pr
 
 /**
  * Defers all options again. A commit that failed or crashed before `canWrite` starts again with event application,
- * because the source may have been written in the meantime. Constraints that it had restored would reject documents.
+ * because the source may have been written in the meantime. Constraints that the commit had already restored would
+ * reject documents then.
  */
 export async function deferAgain({ deferredOptions, catalog }: CommitParts): Promise<void> {
   await deferredOptions.deferAll(catalog.entries())

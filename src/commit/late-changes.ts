@@ -113,7 +113,10 @@ async function deletedByUsers(
   return found.map((id) => `delete on ${namespace(entry.database, entry.sourceName)}, _id ${describeId(id)}`)
 }
 
-/** Passes every change after `since` to `take`, batch by batch, up to a time after the call. Returns that time. */
+/**
+ * Passes every change after `since` to `take`, batch by batch, up to a time that is taken after the call begins.
+ * Returns that time. The last batch may contain later changes.
+ */
 async function readSince(
   parts: LateChangesParts,
   since: ClusterTime,
@@ -141,9 +144,9 @@ async function readSince(
 }
 
 /**
- * Leaves out events of created and dropped time-series collections if the sync skips them. These events have no UUID
- * and do not say what was dropped, like the events of views. An event is left out if neither cluster has a collection
- * or view of that name that is synced: then nothing that is synced was dropped or is missing.
+ * Leaves out events of created and dropped time-series collections if the sync skips them. Like the events of views,
+ * these events have no UUID and do not say what was created or dropped. An event is left out if neither cluster has a
+ * synced collection or view of that name: then nothing that is synced was dropped or is missing.
  */
 async function withoutSkipped(parts: LateChangesParts, events: ChangeEvent[]): Promise<ChangeEvent[]> {
   const { source, destination, selection, context } = parts
@@ -168,7 +171,8 @@ function describe({ operationType, database, collection, idElement }: ChangeEven
 function late(write: string): FatalError {
   return new FatalError(
     'SourceWritten',
-    `checking for late writes: the source was written after the commit timestamp (${write}). Stop all writes on the source, then ` +
-      `send resume, which commits again and includes that write. With enableUserWriteBlocking "sourceAndDestination" tandem blocks such writes. ${notLost.progress}`,
+    `checking for late writes: the source was written to after the commit timestamp (${write}). Stop all writes on ` +
+      'the source, then send resume, which commits again and includes that write. With enableUserWriteBlocking ' +
+      `"sourceAndDestination" tandem blocks such writes. ${notLost.progress}`,
   )
 }

@@ -4,6 +4,7 @@ import { notLost } from '../domain/not-lost.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
+import { CheckedText } from '../mongo/raw-values.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 
 /** The value of userWriteBlockMode in serverStatus while user writes are blocked. */
@@ -17,13 +18,15 @@ const blockedMode = 2
  * @param fencedBy the destination, whose lease decides which instance may block or unblock either cluster
  */
 export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fencedBy = cluster): Promise<void> {
-  // The server does not treat this command as a write. Without a fence, a process could unblock a cluster that its
-  // successor has blocked.
-  fencedBy.fence()
+  const fence = (): void => fencedBy.fence()
+  fence()
   // When the block is set again, 6.0.27 briefly reports no block (measured: 7 of 339 polls of serverStatus).
   if (blocked && (await isKnownToBlock(cluster))) return
   try {
-    await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked })
+    // The server does not treat this command as a write. Without the fence at the moment at which it is sent, a process
+    // could unblock a cluster that its successor has blocked, or block one that its successor has unblocked.
+    const comment = new CheckedText('tandem: setUserWriteBlockMode', fence)
+    await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked, comment })
   } catch (error) {
     throw blockedByAnother(cluster, blocked, error) ?? error
   }
@@ -41,14 +44,14 @@ function blockedByAnother(cluster: Cluster, blocked: boolean, error: unknown): F
   if (reason === undefined) return null
   return new FatalError(
     'WritesBlockedByAnother',
-    `${blocked ? 'blocking' : 'allowing'} writes: user writes on ${cluster.name} are blocked with the reason ${reason}, which somebody else has given ` +
-      `(${errorText(error)}). The server lets only the same reason lift the block. When that reason no longer holds, run ` +
+    `${blocked ? 'blocking' : 'allowing'} writes: user writes on ${cluster.name} are blocked with the reason ${reason}, which another program has given ` +
+      `(${errorText(error)}). The server lifts this block only if the same reason is given. When that reason no longer holds, run ` +
       `db.adminCommand({ setUserWriteBlockMode: 1, global: false, reason: "${reason}" }) on ${cluster.name}, then send resume. ${notLost.progress}`,
     { cause: error },
   )
 }
 
-/** Enables user writes on the source again, when a commit blocks them. Repeatable. */
+/** Enables user writes on the source again if the configuration lets a commit block them. Repeatable. */
 export async function unblockSource(
   source: Cluster,
   destination: Cluster,

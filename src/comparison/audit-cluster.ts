@@ -28,6 +28,7 @@ export type Order =
 export class AuditCluster {
   readonly name: string
   readonly #client: MongoClient
+  #isSharded: Promise<boolean> | null = null
 
   constructor(name: string, uri: string) {
     this.name = name
@@ -72,6 +73,30 @@ export class AuditCluster {
     return await this.#request(async () =>
       (await this.#client.db(database).collection(collection).listIndexes(options).toArray()).map(rawDocument),
     )
+  }
+
+  /**
+   * What `$indexStats` returns for each index on each shard that owns chunks of the collection, and the names of these
+   * shards. Null for a replica set. The router answers listIndexes from one shard alone.
+   */
+  async indexesOnShards(database: string, collection: string): Promise<{ rows: Document[]; shards: string[] } | null> {
+    this.#isSharded ??= this.#request(
+      async () => (await this.#client.db('admin').command({ hello: 1 }))['msg'] === 'isdbgrid',
+    )
+    if (!(await this.#isSharded)) return null
+    // A shard of a clustered collection may have no index, and then has no row of $indexStats.
+    const read = (stage: Document): Promise<Document[]> =>
+      this.#client.db(database).collection(collection).aggregate([stage]).toArray()
+    try {
+      const [rows, answers] = await Promise.all([read({ $indexStats: {} }), read({ $collStats: {} })])
+      return { rows, shards: answers.map(({ shard }) => String(shard)) }
+    } catch (error) {
+      if (!unauthorizedCodes.includes((error as { code?: number }).code as number)) throw this.#toAuditError(error)
+      throw new AuditError(
+        `${this.name} refuses to show the indexes of its shards; grant clusterMonitor, or the actions indexStats and collStats on the compared databases, or give --ignoreIndexes: ${String(error)}`,
+        { cause: error },
+      )
+    }
   }
 
   /** Reads every document. `close` must be called. */

@@ -1,3 +1,4 @@
+import type { Document } from 'mongodb'
 import { alignDocuments, type Findings } from './align-documents.ts'
 import { type AuditCluster, AuditError, type Order } from './audit-cluster.ts'
 import {
@@ -16,6 +17,7 @@ import type { DocumentStream } from './document-stream.ts'
 import { firstDifference } from './first-difference.ts'
 import { firstOutOfOrder, Unpaired } from './natural-order.ts'
 import { type Namespace, selects } from './selection.ts'
+import { compareShards } from './shard-indexes.ts'
 
 export interface AuditOptions {
   /** Compares only these; empty: all user databases. */
@@ -177,6 +179,7 @@ class Audit {
     const namespace = `${database}.${name}`
     const indexes = await Promise.all([this.#left.indexes(database, name), this.#right.indexes(database, name)])
     for (const difference of compareIndexes(namespace, ...indexes, this.#comparedIndexes())) this.#add(difference)
+    if (this.#comparedIndexes() !== 'id') await this.#compareShards(database, name)
 
     const collation = collationOf(ours)
     const simple = !sameCollation(ours, theirs)
@@ -199,6 +202,17 @@ class Audit {
       })
     }
     this.#collections += 1
+  }
+
+  /** Compares the shards of each cluster, because the router lists the indexes of one shard alone. */
+  async #compareShards(database: string, name: string): Promise<void> {
+    const isHashed = (key: Document): boolean => Object.values(key).includes('hashed')
+    const isCompared = (key: Document): boolean => this.#comparedIndexes() === 'all' || !isHashed(key)
+    for (const cluster of [this.#left, this.#right]) {
+      const found = await cluster.indexesOnShards(database, name)
+      if (!found) continue
+      for (const one of compareShards(`${database}.${name}`, cluster.name, found, isCompared)) this.#add(one)
+    }
   }
 
   /** @param unpaired collects the documents that the comparison of natural order must skip */

@@ -8,6 +8,11 @@ export type Difference = { namespace: string } & (
   | { what: 'index'; how: 'missing' | 'extra'; index: string }
   /** `field`: a field of the index specification. */
   | { what: 'index'; how: 'different'; index: string; field: string }
+  /**
+   * Of a sharded cluster, a shard that owns chunks of the collection: it lacks an index that other shards of the same
+   * cluster have, or still builds it, or has another specification than they.
+   */
+  | { what: 'shardIndex'; how: 'missing' | 'different'; index: string; cluster: string; shard: string }
   /** `id`: canonical extended JSON. */
   | { what: 'document'; how: 'missing' | 'extra'; id: string }
   /** `field`: the path of the first field that differs; empty if the bytes could not be read as BSON. */
@@ -60,6 +65,10 @@ function sentence(difference: Difference): string {
       return `option ${difference.option} differs`
     case 'index':
       return `index ${difference.index} ${difference.how === 'different' ? `differs in ${difference.field}` : side}`
+    case 'shardIndex': {
+      const { index, cluster, shard } = difference
+      return `index ${index} ${difference.how === 'missing' ? 'missing' : 'differs'} on shard ${shard} of ${cluster}`
+    }
     case 'document': {
       if (difference.how !== 'different') return `document ${difference.id} ${side}`
       return `document ${difference.id} differs${difference.field === '' ? '' : ` at ${difference.field}`}`

@@ -12,7 +12,7 @@ export class DocumentStream {
   #documents = 0
   #bytes = 0
 
-  /** @param read returns the next batch, null at the end; it is not called again before it has resolved */
+  /** @param read returns the next batch, or null at the end; never called while an earlier call is pending */
   constructor(read: () => Promise<Buffer[] | null>) {
     this.#read = read
   }
@@ -57,8 +57,8 @@ export class DocumentStream {
   }
 
   /**
-   * Waits for the read in progress, so that its cursor can be closed. It ignores a failed read, because the caller of
-   * the read handles the error.
+   * Waits for the read in progress, so that its cursor can be closed. Ignores the error of a failed read: `fill` and
+   * `ahead` throw it if they need that batch.
    */
   async idle(): Promise<void> {
     await this.#next?.catch(() => {})

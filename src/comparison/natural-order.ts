@@ -2,8 +2,8 @@ import type { DocumentStream } from './document-stream.ts'
 import { identityKey } from './identity-key.ts'
 
 /**
- * Documents of a capped collection that have no partner with the same `_id`. The number is limited: if more documents
- * differ, the order is not compared.
+ * Documents of a capped collection that have no partner with the same `_id`. Their number is limited: if there are
+ * more, the order is not compared.
  */
 export class Unpaired {
   readonly left = new Set<string>()

@@ -27,8 +27,8 @@ export interface Barrier {
 }
 
 /**
- * The version of stored barriers. Version 2 has what the coordinator read from the catalog in another field, in which an
- * earlier release would find nothing.
+ * The version of stored barriers. Version 2 stores what the coordinator read from the catalog in the field `observed`.
+ * Earlier releases look for it in `seen` and would find nothing.
  */
 export const barriersVersion: StoredVersion = { writes: 2, reads: [1, 2] }
 
@@ -50,8 +50,8 @@ export class Barriers {
 
   /**
    * Call first in each term: from then on, delayed writes of earlier coordinators cannot change the existing barriers.
-   * Barriers that are created later need no protection, because such writes concern only barriers that existed when
-   * they were sent.
+   * Barriers that are created later need no protection from most of these writes, which concern only barriers that
+   * existed when the writes were sent. The exception is a delayed `removeAll`, which also matches later barriers.
    */
   async takeOver(): Promise<void> {
     const { term } = this.#coordinator
@@ -60,8 +60,8 @@ export class Barriers {
 
   /**
    * Records that these partitions have reached the barrier. Events of one transaction share a cluster time, and each
-   * partition sees only some of the documents, so definition changes may be found after the barrier is done. Then the
-   * barrier is no longer done.
+   * partition receives the events of only some documents, so definition changes may be found after the barrier is done.
+   * Then the barrier is no longer done.
    */
   async reach(time: ClusterTime, touched: Touched, partitions: number[]): Promise<void> {
     const _id = keyOf(time)
@@ -81,7 +81,7 @@ export class Barriers {
   async whenDone(time: ClusterTime, touched: Touched): Promise<ObservedDatabase[] | null> {
     const covered = { $all: toStored(touched) }
     const found = await this.#stored.findOne('barriers', { _id: keyOf(time), done: true, covered })
-    // Version 1 has the field `seen` instead, or none of the two.
+    // Version 1 has the field `seen` instead. A barrier may have neither field, for example after `markDone`.
     return found && ((found['observed'] ?? found['seen'] ?? []) as Document[]).map(fromStoredRead)
   }
 
@@ -103,7 +103,7 @@ export class Barriers {
     }
   }
 
-  /** Marks the barrier as done, unless more changes were recorded since it was read. Then `next` returns it again. */
+  /** Marks the barrier as done. If more changes were recorded since it was read, `next` returns it again instead. */
   async done({ time, touched }: Barrier, observed: readonly ObservedDatabase[]): Promise<void> {
     const covered = toStored(touched)
     const u = { $set: { done: true, covered, observed: observed.map(toStoredRead) }, $unset: { seen: '' } }

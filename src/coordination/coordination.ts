@@ -208,8 +208,7 @@ export class Coordination {
 
   /**
    * @param atWork true when this instance is neither paused nor failed. Otherwise it takes and keeps the coordinator
-   * role only while no other live instance is at work. It does so because an aborted commit must be undone even when no
-   * instance is at work
+   * role only while no other live instance is at work, because an aborted commit must be undone even if none is at work
    */
   engage(atWork: boolean): void {
     this.#atWork = atWork
@@ -294,12 +293,12 @@ export class Coordination {
     return others.filter(({ stoppedFor }) => stoppedFor < convergence).map(({ id }) => id)
   }
 
-  /** Resolves at the next change of the coordinator election, and after every round. */
+  /** Resolves at the next change of the coordinator election, at the end of a round, or on `wakeWaiting`. */
   changed(): Promise<void> {
     return this.#change.promise
   }
 
-  /** Resolves `changed` because the state of this instance has changed, for which the caller of `changed` may wait. */
+  /** Resolves `changed` after a change in the state of this instance, which callers of `changed` may also wait for. */
   wakeWaiting(): void {
     this.#changed()
   }

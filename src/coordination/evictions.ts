@@ -22,14 +22,17 @@ export interface EvictionsParts {
  */
 export class Evictions {
   readonly #parts: EvictionsParts
-  /** mongosyncIDs of the instances that are being evicted. An epoch is no part of the key: an eviction raises it. */
+  /** mongosyncIDs of the instances that are being evicted, without the lease's epoch, because an eviction raises it. */
   readonly #underWay = new Set<string>()
 
   constructor(parts: EvictionsParts) {
     this.#parts = parts
   }
 
-  /** Begins an eviction for each expired lease other than this instance's own. */
+  /**
+   * Begins an eviction for each expired lease whose writes may not have ended, except for this instance's own lease. An
+   * eviction that is already running is not begun again.
+   */
   begin(leases: readonly LeaseView[], stopped: AbortSignal): void {
     for (const lease of leases) {
       if (lease.expired && lease.drained <= lease.epoch && lease.id !== this.#parts.id) this.#evict(lease, stopped)

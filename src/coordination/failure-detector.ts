@@ -57,8 +57,8 @@ export class StoreFailureDetector implements FailureDetector {
       else if (!this.#silentSince.has(key)) this.#silentSince.set(key, now)
       const silentSince = this.#silentSince.get(key)
       const silent = silentSince !== undefined && now - silentSince > silenceMS
-      // An evicted instance that sends heartbeats again takes a new lease term. Until then the eviction must be
-      // completed.
+      // An evicted instance that sends heartbeats again takes a new lease term. Until it does, its lease counts as
+      // expired, so that the eviction is completed.
       return { ...lease, expired: silent || lease.evicted }
     })
   }

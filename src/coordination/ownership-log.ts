@@ -38,5 +38,5 @@ export class OwnershipLog {
 }
 
 function inOrder(partitions: number[]): number[] {
-  return partitions.sort((one, other) => one - other)
+  return [...partitions].sort((one, other) => one - other)
 }

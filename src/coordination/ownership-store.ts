@@ -31,7 +31,7 @@ const timeoutMS = 5_000
  */
 export const historyMax = 1_000
 /**
- * The number of older history documents that each new claim deletes. It is above 1, because an owner may die before it
+ * The number of older history documents that each new claim deletes. It is above 1, because an owner may fail before it
  * deletes any. Later claims then delete them.
  */
 const prunedAtOnce = 10
@@ -41,7 +41,7 @@ const instancePrefix = 'instance:'
  * The authoritative ownership of the coordinator role and the partitions, in the metadata database; the liveness store
  * cannot change it. A new owner takes a claim with a compare-and-set on the claim's epoch, and then adds a document to
  * `ownershipHistory`. The `_id` of that document is the claim and the epoch, so it records only one owner of an epoch.
- * If an owner dies before it writes its document, its successor writes it. The last `historyMax` documents of each
+ * If an owner fails before it writes its document, its successor writes it. The last `historyMax` documents of each
  * claim are kept.
  */
 export class OwnershipStore {
@@ -60,8 +60,8 @@ export class OwnershipStore {
   }
 
   /**
-   * Reads the leases before the claims. A claim may be made between the two reads. It does not make an expired owner
-   * live, because an expired lease term stays expired.
+   * Reads the leases before the claims. A claim that is made between the two reads cannot make an expired owner appear
+   * alive, because an expired lease term stays expired.
    */
   async read(): Promise<Ownership> {
     const leases = await this.#aggregate('leases', [{ $match: { _id: { $regex: `^${instancePrefix}` } } }])
@@ -121,8 +121,8 @@ export class OwnershipStore {
   }
 
   /**
-   * Gives claims back, each with the epoch in which it was claimed. The write may arrive late, after its sender gave it
-   * up. It therefore does not match claims that this owner has lost, or has claimed again since.
+   * Gives claims back, each with the epoch in which it was claimed. The write may arrive after its sender has given up
+   * on it. It therefore does not match claims that this owner has lost, or has claimed again since.
    */
   async release(claims: Iterable<readonly [key: ClaimKey, epoch: number]>, owner: OwnerToken): Promise<void> {
     const updates = [...claims].map(([_id, epoch]) => ({ q: { _id, owner, epoch }, u: { $set: { owner: null } } }))

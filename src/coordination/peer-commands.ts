@@ -111,8 +111,8 @@ export class PeerCommands {
   }
 
   /**
-   * Returns a test for instances that have died or restarted since the command was stored. It is false for an instance
-   * without a row in the store, because the store may have been flushed.
+   * Returns a test for instances that have stopped or restarted since the command was stored. It is false for an
+   * instance without a row in the store, because the store may have been flushed.
    */
   async #gone(session: CommandedSession): Promise<(one: Addressee) => boolean> {
     const observed = new Map((await session.liveness.instances().catch(() => [])).map((row) => [row.id, row]))
@@ -125,8 +125,8 @@ export class PeerCommands {
   #silent({ incarnation }: Addressee, { taken }: CommandRecord): PeerAnswer {
     const seconds = Math.round(this.#patienceMS / 1_000)
     const errorDescription = taken.has(incarnation)
-      ? `took the command and did not finish it within ${seconds} seconds; see its progress`
-      : 'did not pick up the command in time and will not perform it; see whether it is alive, then send it again'
+      ? `picked up the command and did not finish it within ${seconds} seconds; see its progress`
+      : 'did not pick up the command in time and will not perform it; send it again if the instance is alive'
     return { success: false, error: 'NoAnswer', errorDescription }
   }
 
@@ -136,21 +136,32 @@ export class PeerCommands {
     if (!session || context.signal.aborted) return
     for (const waiting of await session.commands.waiting(incarnation, session.record.generation)) {
       if (!(await session.commands.take(waiting.id, incarnation, this.#patienceMS))) continue
-      // The instance has begun another session in the meantime. The command is not for that session.
-      if (this.#parts.current.session !== session) return
+      if (this.#parts.current.session !== session) {
+        // The command was for `session`, which this instance has left in the meantime.
+        const errorDescription =
+          'the instance left the session that the command was meant for and did not perform it; send the command again'
+        void this.#answer(session.commands, waiting.id, { success: false, error: 'WrongState', errorDescription })
+        return
+      }
       // Not awaited: a pause may take long, and later commands must not wait for it. `#perform` never rejects.
       void this.#perform(session.commands, waiting)
     }
   }
 
   async #perform(commands: CommandStore, { id, given, sender }: WaitingCommand): Promise<void> {
-    const { perform, incarnation, context } = this.#parts
+    const { perform } = this.#parts
     const performed = async (): Promise<PeerAnswer> => {
       if (given === null) throw new UnknownCommandError(id)
       await perform(given, sender)
       return { success: true }
     }
     const answer = await performed().catch((error) => this.#refusal(error, given?.command ?? null))
+    await this.#answer(commands, id, answer)
+  }
+
+  /** Never rejects. */
+  async #answer(commands: CommandStore, id: string, answer: PeerAnswer): Promise<void> {
+    const { incarnation, context } = this.#parts
     await retry('answering a command', context, () => commands.answer(id, incarnation, answer)).catch((error) =>
       context.onRetry?.('answering a command', error),
     )

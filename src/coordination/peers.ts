@@ -1,6 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { ConvergenceScope, CoordinatorReport, NewFilter, Worked } from '../../machines/sync-context.ts'
+import type {
+  ConvergenceScope,
+  CoordinatorReport,
+  NewFilter,
+  StoredRequest,
+  Worked,
+} from '../../machines/sync-context.ts'
 import { pathOf, type SyncSnapshot, type SyncView } from '../../machines/sync-view.ts'
+import { secondsBetween } from '../domain/cluster-time.ts'
 import { type CommitRequest, plainCommit, type Rehearsal } from '../domain/commit-request.ts'
 import { type Failure, FatalError, RefusedError, StoppedError } from '../domain/errors.ts'
 import type { PublicState } from '../domain/progress.ts'
@@ -17,7 +24,7 @@ export interface PeersParts {
 }
 
 const waitMS = 250
-/** While other instances are alive and none of them is COMMITTING, only a request older than this is replaced, ms. */
+/** Age, in ms, from which a request may be replaced while other instances are alive and none of them is COMMITTING. */
 const requestPatienceMS = 10_000
 
 /** The state that all instances of a sync share, and how far each instance has followed it. */
@@ -85,7 +92,7 @@ export class Peers {
    * Stores the commit request before any instance acts on it. Throws RefusedError ConfigurationMismatch when another
    * instance was asked for a different commit, and WrongState when a commit cannot begin now.
    * @param convergences number of requested convergences when this instance observed that everything is copied
-   * @param until aborts the attempt, which then rejects with StoppedError
+   * @param until cancels the request, which then rejects with StoppedError
    * @returns how many commits were aborted before this one, which identifies this commit for `abort`
    */
   async request(
@@ -97,16 +104,15 @@ export class Peers {
     const [observed, sync] = await Promise.all([liveness.instances().catch(() => null), store.load(until)])
     const known = sync.context.request
     const others = observed?.filter((one) => one.alive && one.id !== id)
-    // An instance may have stored the known request and then died, or been refused, before it began the commit. Another
-    // live instance may also be about to begin, so a recent request is not replaced then. Otherwise an instance could
-    // carry out a commit where a rehearsal was requested, and enable writes on the destination.
+    // An instance may have stored the known request and then crashed, or been refused, before it began the commit.
+    // Another live instance may also be about to begin, so a recent request is not replaced then. Otherwise an instance
+    // could carry out a commit where a rehearsal was requested, and enable writes on the destination.
     const isUnused = others?.every((one) => one.progress.state !== 'COMMITTING') ?? false
-    const isOld = known !== null && Math.abs(Date.now() - known.at) > requestPatienceMS
+    const isOld = known !== null && this.#ageMS(known) > requestPatienceMS
     const replaces = isUnused && known && (others?.length === 0 || isOld) ? known.at : null
     const abortsBefore = sync.context.aborts
-    const at = Date.now()
     const after = await store.send(
-      { type: 'commit.requested', request: { ...request, at }, replaces, abortsBefore, convergences },
+      { type: 'commit.requested', request: this.#requestNow(request), replaces, abortsBefore, convergences },
       until,
     )
     const { context } = after
@@ -121,7 +127,8 @@ export class Peers {
     if (stored && (stored.dryRun !== request.dryRun || stored.maxSeconds !== request.maxSeconds)) {
       throw new RefusedError(
         'ConfigurationMismatch',
-        `the commit that is under way has dryRun ${stored.dryRun} and maxSeconds ${stored.maxSeconds}; send the same to every instance, or abort it first and send this one again after ${requestPatienceMS / 1_000} seconds`,
+        `the commit that is under way has dryRun ${stored.dryRun} and maxSeconds ${stored.maxSeconds}; send the same ` +
+          `to every instance, or abort it first and send this one again after ${requestPatienceMS / 1_000} seconds`,
       )
     }
     return context.aborts
@@ -147,7 +154,7 @@ export class Peers {
     return sync
   }
 
-  /** Resolves when no other instance does work that it began before this convergence. */
+  /** Resolves when no other instance can still do work that it began before this convergence. */
   async stoppedFor(convergence: number, signal: AbortSignal): Promise<void> {
     try {
       for (;;) {
@@ -161,10 +168,10 @@ export class Peers {
   }
 
   /**
-   * Aborts the current commit if exactly `abortsBefore` commits were aborted before it. It may be repeated.
-   * @param why the reason, the result of a rehearsal, and the signal `until` that cancels the write, which then rejects
+   * Aborts the current commit if exactly `abortsBefore` commits were aborted before it. The call may be repeated.
+   * @param why the reason, the result of a rehearsal, and `until`, a signal that cancels the call, which then rejects
    * with StoppedError
-   * @returns false when it is too late because the commit is decided
+   * @returns whether that commit is aborted; false when it is already decided, or when no such commit is stored
    */
   async abort(
     abortsBefore: number,
@@ -196,8 +203,8 @@ export class Peers {
 
   /**
    * Resolves when the coordinator owns every partition, so that it can finish a commit: all other instances have given
-   * their partitions back, and none can apply events again. It also waits for an instance that joins only now. That
-   * instance gives its partitions back too, because it follows the commit.
+   * their partitions back, and none can apply events again. It also waits for an instance that joins in the meantime,
+   * which gives its partitions back too, because it follows the commit.
    */
   async alone(signal: AbortSignal): Promise<void> {
     const { coordination } = this.#parts
@@ -213,7 +220,7 @@ export class Peers {
     }
   }
 
-  /** True when every live instance has received the command that leads to this state. */
+  /** True when every other instance that is alive or holds a lease reports this state in its heartbeat. */
   async allAre(state: PublicState): Promise<boolean> {
     const { coordination, liveness, id } = this.#parts
     const observed = await liveness.instances().catch((error) => {
@@ -237,13 +244,26 @@ export class Peers {
    * Stores a request for the commit that is in progress. An earlier release began that commit without storing one.
    */
   async requestAgain(abortsBefore: number, dryRun: boolean): Promise<void> {
-    const request = { dryRun, maxSeconds: null, at: Date.now() }
+    const request = this.#requestNow({ dryRun, maxSeconds: null })
     await this.#parts.store.send({ type: 'commit.requested', request, replaces: null, abortsBefore })
   }
 
+  #requestNow(request: CommitRequest): StoredRequest {
+    return { ...request, at: Date.now(), atClusterTime: this.#parts.store.clusterTime.toString() }
+  }
+
   /**
-   * Resolves at the next change of ownership, or after `waitMS` at the latest. Throws StoppedError when `signal` is
-   * aborted.
+   * Age of a stored request by the destination's cluster time, in whole seconds as ms, because the clocks of hosts may
+   * differ.
+   */
+  #ageMS({ at, atClusterTime }: StoredRequest): number {
+    if (atClusterTime === undefined) return Math.abs(Date.now() - at)
+    return secondsBetween(BigInt(atClusterTime), this.#parts.store.clusterTime) * 1_000
+  }
+
+  /**
+   * Resolves together with `Coordination.changed`, or after `waitMS` at the latest. Throws StoppedError when `signal`
+   * is aborted.
    */
   async wait(signal: AbortSignal): Promise<void> {
     if (signal.aborted) throw new StoppedError()

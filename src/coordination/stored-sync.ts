@@ -13,9 +13,9 @@ export interface StoredSync {
 
 /**
  * Returns the snapshot of a stored document. The document has this release's form (schema version 5), that of an earlier
- * release with other names for some states and fields (2 to 4), or the flat fields of the first form (1). The version of
- * the document does not decide: a count of changes may give a document the current version before an event replaces its
- * snapshot. No document means that the sync has not begun.
+ * release with other names for some states and fields (2 to 4), or the flat fields of the first form (1). The form is
+ * recognised by the fields and not by the schema version, because `SyncStore.catalogChanged` may store the current
+ * version before an event replaces the snapshot. No document means that the sync has not begun.
  * @param generation how often the sync was reversed
  */
 export function syncFrom(
@@ -82,8 +82,8 @@ function fromVersion1(fields: Partial<SyncVersion1>, generation: number): SyncSn
   const stored = Object.fromEntries(known.flatMap((key) => (key in rest ? [[key, rest[key]]] : [])))
   const context: SyncContext = { ...freshSync, ...stored }
   const value = stateOf(fields, generation)
-  // Version 1 stored an attempt only with its commit timestamp. In this version an attempt that waits for instances
-  // already has a number, which the instances compare.
+  // Version 1 stored a commit attempt only with its commit timestamp. In this version, an attempt that waits for
+  // instances already has a number, which the instances compare.
   if (value === gathering) {
     Object.assign(context, { attempt: context.attempt + 1, commitTimestamp: null, failure: null })
   }

@@ -2,6 +2,7 @@ import { transition } from 'xstate'
 import { syncMachine } from '../../machines/sync.ts'
 import type { SyncEvent } from '../../machines/sync-context.ts'
 import { type SyncSnapshot, type SyncView, viewOf } from '../../machines/sync-view.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { StoredDocuments } from '../mongo/stored-documents.ts'
@@ -14,8 +15,8 @@ const id = { _id: 'sync' }
  * Version 3 added convergences. A snapshot of version 2 does not have them, and is read as a sync that had no
  * convergence. Version 4 added filters that replace those of the start. An earlier release would use the former
  * filters, so it must refuse version 4. Version 5 has other names for two states and two fields. An earlier
- * release does not know these states. Any event of this release stores version 5, the first of them when it has the
- * coordinator role, and the instances of an earlier release then refuse the sync.
+ * release does not know these states. Every event that an instance of this release stores has version 5, and it stores
+ * one at the latest when it becomes the coordinator. From then on, instances of an earlier release refuse the sync.
  */
 const version = { writes: 5, reads: [1, 2, 3, 4, 5] }
 
@@ -25,6 +26,7 @@ const version = { writes: 5, reads: [1, 2, 3, 4, 5] }
  */
 export class SyncStore {
   readonly #stored: StoredDocuments
+  readonly #destination: Cluster
   readonly #generation: number
   #latest: { snapshot: SyncSnapshot; revision: number | null }
 
@@ -34,6 +36,7 @@ export class SyncStore {
    */
   constructor(destination: Cluster, context: RetryContext, generation: number, database?: string) {
     this.#stored = new StoredDocuments(destination, context, version, database)
+    this.#destination = destination
     this.#generation = generation
     this.#latest = syncFrom(null, generation)
   }
@@ -46,6 +49,11 @@ export class SyncStore {
   /** The same snapshot in the form that the instance machine takes. */
   get view(): SyncView {
     return viewOf(this.#latest.snapshot, this.#latest.revision ?? 0)
+  }
+
+  /** The destination's cluster time in its newest reply. Unlike the clocks of hosts, it is the same for all instances. */
+  get clusterTime(): ClusterTime {
+    return this.#destination.latest
   }
 
   /** @param until cancels the read, which then rejects with StoppedError */
@@ -83,8 +91,8 @@ export class SyncStore {
   }
 
   /**
-   * Stores the initial state of a reversed sync on its new destination. Changes nothing if the stored sync has had an
-   * event since: a delayed write of an earlier coordinator must not reset a running sync.
+   * Stores the initial state of a reversed sync on its new destination. Changes nothing if the stored sync has already
+   * had an event: a delayed write of an earlier coordinator must not reset a running sync.
    * @returns false if a sync that has had an event is stored
    */
   async begin(moved: StoredSync): Promise<boolean> {

@@ -14,7 +14,7 @@ import { newlySelected, type Selects } from '../mongo/selection.ts'
 /** The filters that were replaced since collections were last planned. */
 export interface ReplacedFilters {
   before: readonly Selects[]
-  /** True if added excluded collections and views are dropped on the destination. */
+  /** True if newly excluded collections and views are dropped on the destination. */
   dropExcluded: boolean
 }
 
@@ -27,9 +27,9 @@ export interface ChangeSelectionParts extends LeaveFilterParts, TakeOverParts {
 
 /**
  * Updates the catalog for new filters. A collection leaves the catalog when its current name on the source is not
- * selected. The destination's collections with added selected names enter the catalog if they can become equal, and
- * are dropped otherwise. Returns the UUIDs of the collections in the catalog that have added selected names: they
- * must be converged.
+ * selected. The destination's collections with newly selected names enter the catalog if they can become equal to the
+ * source's, and are dropped otherwise. Returns the UUIDs of the collections in the catalog that have newly selected
+ * names: they must be converged.
  *
  * Some collections leave only because of a rename that tandem has not applied yet: the new filters select the name on
  * the destination, and neither they nor the former filters select the current name on the source. Such a collection is
@@ -41,7 +41,7 @@ export async function changeSelection(parts: ChangeSelectionParts, replaced: Rep
   const { catalog, selection, atStep } = parts
   atStep('replanFilter')
   const added = newlySelected(selection, replaced.before)
-  // This step comes first: collections of the catalog may have added selected names on the source by now, and this
+  // This step comes first: collections of the catalog may have newly selected names on the source by now, and this
   // step frees those names on the destination.
   await takeOverExisting({ ...parts, selection: added })
   const excluded: CatalogEntry[] = []

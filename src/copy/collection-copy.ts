@@ -15,7 +15,7 @@ import { SegmentProgress } from './segment-progress.ts'
 const plansAtOnce = 8
 /** The pause after a background read of the unfinished segments, as a multiple of the duration of that read. */
 const pauseFactor = 9
-/** Upper limit of that pause: a read that was blocked took long but did not cost much. */
+/** Upper limit of that pause. A read that was blocked takes long, although it costs the server little. */
 const pauseMaxMS = 2_000
 /**
  * Segments per claim, for a single instance and for one of several. Each claim costs a few round trips, but other
@@ -36,9 +36,9 @@ export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 
   reload: () => Promise<void>
   /** Reads from the stored progress how many bytes this instance has copied. */
   loadCopiedBytes: () => Promise<void>
-  /** The number of partitions of the sync. A collection is copied when each of them has ended its copy. */
+  /** The number of partitions of the sync. A collection is copied when all partitions have ended its copy. */
   partitionCount: number
-  /** Called when every segment of a collection is stored as done, by any instance. */
+  /** Called when all segments of a collection are stored as done, whichever instances copied them. */
   copyEnded: (entry: CatalogEntry) => Promise<void>
 }
 
@@ -66,7 +66,7 @@ export class CollectionCopy {
   readonly #claimed = new Map<string, Segment>()
   /** The background reads that find collections whose copy has ended; null while none runs. */
   #background: Promise<void> | null = null
-  /** True if the background must read once more, because a segment ended after its last read began. */
+  /** True if another background read is due, because a segment ended after the last one began. */
   #readsAgain = false
   #backgroundPause = new AbortController()
   #endFailure: unknown = null
@@ -86,7 +86,7 @@ export class CollectionCopy {
     return this.#over.promise
   }
 
-  /** Releases the segments that this instance claimed in the same lease term, before a pause. */
+  /** Releases the segments that this instance claimed before a pause, if the lease term is still the same. */
   begin(): Promise<void> {
     const { throttle, destination, metadata, coordination } = this.#parts
     throttle.watch(destination)
@@ -101,7 +101,7 @@ export class CollectionCopy {
   survey(): Promise<boolean> {
     const { catalog, metadata, reload, partitionCount } = this.#parts
     return this.#work.run(async () => {
-      if ((await metadata.collections.copying(partitionCount)).length > 0) return false
+      if ((await metadata.collections.copying(partitionCount, this.#signal)).length > 0) return false
       await reload()
       return catalog.entries().every((entry) => entry.state === 'copied')
     })

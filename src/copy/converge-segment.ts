@@ -22,8 +22,9 @@ const insertBytes = 4 * 1024 * 1024
 
 /**
  * Makes one range of a collection equal on both clusters when the destination already has documents in it. It reads the
- * range from both clusters and does not write equal documents. It resumes at the last `_id` up to which the range is
- * decided (`segment.last`).
+ * range from both clusters and does not write equal documents. A document is decided when it is known to be equal,
+ * missing or differing. A retry resumes at the last `_id` up to which the whole range is decided and its differences
+ * are written (`segment.last`).
  *
  * A document that the destination lacks is inserted, as in a copy. A document that differs or that the source does not
  * have is only recorded: the bytes read may be older than an event that is already applied, so writing them could
@@ -157,9 +158,9 @@ class SegmentConvergence {
     const { missing, differing } = this.#alignment.take()
     const entry = this.#entry
     // When an `_id` may exist on several shards, no index refuses a second document, so an insert could add one.
-    // Therefore missing documents are recorded too. They are inserted if the range was empty on the destination: only
-    // an event can have written a document with the same `_id` since then, and the application of that event has
-    // recorded its identity.
+    // Therefore missing documents are only recorded, like differing ones, unless the range was empty on the
+    // destination. Then they are inserted: only an event can have written a document with the same `_id` since then,
+    // and the application of that event has recorded its identity.
     if (isKeyed(entry) && !this.#isDestinationEmpty) differing.push(...missing.map(idElementOf))
     else for (const batch of batchesOf(missing)) differing.push(...(await this.#insert(batch)))
     if (this.#isDropped) return
@@ -211,7 +212,7 @@ class SegmentConvergence {
     for (const { length } of left) this.#read.bytes += length
     this.#read.documents += left.length
     const areEqual = left.length === right.length && left.every((one, at) => right[at]?.equals(one))
-    // When two shards hold a document with this `_id`, the owner of the partition decides which one is right.
+    // When two shards hold a document with this `_id`, it is recorded, and the owner of the partition reconciles it.
     if (areEqual && left.length < 2) return
     await recordIdentities(this.#parts, this.#entry, [...left, ...right].slice(0, 1).map(idElementOf))
   }

@@ -10,9 +10,9 @@ import { movedOnDestination } from './segment-writes.ts'
 type Parts = Pick<CopySegmentParts, 'source' | 'destination' | 'locate'>
 
 /**
- * Leaves out documents that the destination already has, when a read in natural order has started at the beginning again.
- * A read of the `_id` index of the destination costs less than inserts that the server refuses. An existing document is
- * as new as the one that was read, or newer, as it is when an insert is refused.
+ * After a read in natural order has started again from the beginning, skips documents that already exist on the
+ * destination. A read of the destination's `_id` index costs less than inserts that the server refuses. An existing
+ * document is at least as new as the one that was read, as it is when the server refuses an insert.
  */
 export class CopiedBefore {
   readonly #parts: Parts
@@ -27,8 +27,8 @@ export class CopiedBefore {
   }
 
   /**
-   * Null for a segment that continues where it stopped, and where another document may have the same `_id`: only an
-   * insert shows whether a document exists.
+   * Null for a segment without `natural`, and for a collection in which another document may have the same `_id`:
+   * there, an existing `_id` does not prove that this document exists.
    */
   static of(parts: Parts, entry: CatalogEntry, segment: Segment): CopiedBefore | null {
     if (!segment.natural || mayRepeatIds(parts.source, parts.destination, entry)) return null

@@ -10,10 +10,10 @@ import { recordIdsOf } from '../mongo/sample.ts'
 
 /**
  * The size in bytes from which the `_id`s of a collection are examined, as in mongosync. A smaller collection usually
- * fits into memory, and in several segments it is copied faster.
+ * fits into memory, and copying it in several segments is faster.
  */
 const detectedFromBytes = 20 * 1024 ** 3
-/** Sampled `_id`s whose record ids are read. */
+/** The largest number of sampled `_id`s whose record ids are read. */
 const examinedMax = 500
 
 export type CopyOrderRequest = Pick<StartConfiguration, 'copyInNaturalOrder' | 'detectRandomId'>
@@ -36,8 +36,8 @@ export class CopyOrder {
   }
 
   /**
-   * Decides for a collection of more than one segment. Null if nobody has asked for natural order and it does not suit
-   * the collection.
+   * Returns the order in which a collection of more than one segment is copied, and the reason for the journal. Null if
+   * natural order is neither requested nor chosen because the `_id`s are random; the copy then follows `_id`.
    * @param ids sampled `_id`s, in the order of the `_id` index
    */
   async decide(entry: CatalogEntry, ids: readonly TypedValue[]): Promise<OrderDecision | null> {
@@ -56,16 +56,17 @@ export class CopyOrder {
   #obstacle(entry: CatalogEntry): string | null {
     const { source, destination } = this.#clusters
     if (isCapped(entry.wanted.options)) return 'capped collections are always copied in natural order'
-    if (isClustered(entry.wanted.options)) return 'the natural order of a clustered collection is that of _id'
+    if (isClustered(entry.wanted.options)) return 'the natural order of a clustered collection is its _id order'
     if (entry.converging) return 'the collection existed on the destination, and ranges of _id are compared'
-    // Such documents are found because they are adjacent in `_id` order.
+    // Documents with the same `_id` are detected only if they are read next to each other, in `_id` order.
     if (mayRepeatIds(source, destination, entry)) return 'two shards may have documents with the same _id'
     return null
   }
 
   /**
-   * Natural order is not chosen by itself where it costs something that nobody has accepted: through mongos, an
-   * interrupted read starts again at the beginning, and reads in natural order do not use secondaries.
+   * Whether natural order may be chosen without a request. It may not where it has a disadvantage that the user has not
+   * accepted: through mongos, an interrupted read starts again at the beginning, and reads in natural order do not use
+   * secondaries.
    */
   #mayDetect(entry: CatalogEntry): boolean {
     const { source } = this.#clusters

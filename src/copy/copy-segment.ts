@@ -37,9 +37,9 @@ export interface CopySegmentParts extends SegmentWriteParts {
 }
 
 /**
- * Copies one segment, starting where its stored progress ends. It reads the next batch while the current one is written.
- * Resolves when the segment is on the destination or the collection was dropped. A retry reopens an interrupted read
- * as `openSegment` says.
+ * Copies one segment. The first read, and the read after an interruption, start at the position that `openSegment`
+ * describes. Reads the next batch while the current one is written. Resolves when the segment is on the destination or
+ * the collection was dropped.
  */
 export async function copySegment(parts: CopySegmentParts, entry: CatalogEntry, segment: Segment): Promise<void> {
   await retry(`copying ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
@@ -81,7 +81,8 @@ async function copyFrom(
   const endsBeforeMaxKey = (segment.last ?? segment.from) !== null && segment.to === null
   const open = (): Promise<SegmentRead> => openSegment(parts, entry, segment, firstBatchSize)
   const read = await throttle.read(context.signal, () => measured(context, 'copyRead', open))
-  // In natural order, documents with one `_id` are not adjacent. `planCopy` excludes collections that may have some.
+  // In natural order, documents with the same `_id` are not adjacent. Collections that may have such documents are
+  // therefore not copied in natural order (`CopyOrder`).
   const adjacentIds = segment.natural ? null : AdjacentIds.of(parts.source, parts.destination, entry)
   const copied = CopiedBefore.of(parts, entry, segment)
   try {
@@ -178,9 +179,9 @@ async function writeBatch(
   const isUnsure = (error: StatementError): boolean => error.code === code.duplicateKey && error.ofOtherIndex === null
   const unsure = isKeyed(entry) ? [] : failed.filter(isUnsure).map(idElementAt)
   const existing = await existingIds(parts.destination, targetOf(entry), unsure)
-  // With one `_id` on two shards of the source, the existing document may be another one, whose event came before this
-  // copy. If the destination is sharded by another key, the identities of all events are recorded. Capped collections
-  // are not sharded.
+  // If two shards of the source may have documents with the same `_id`, the existing document may be the other one,
+  // whose event was applied before this copy. A collection that is sharded by another key than `_id` on the destination
+  // is left out, because the identities of all events are recorded for it; a capped one, because it is never sharded.
   const mayBeAnother =
     mayRepeatIds(parts.source, parts.destination, entry) && !isKeyed(entry) && !isCapped(entry.wanted.options)
   for (const error of failed) {

@@ -57,15 +57,16 @@ export interface ConvergencePlanParts {
  *
  * The coordinator calls this in the sync's state `replanning`, when it owns all partitions and the other instances have
  * ended all work that they began before. In this state nothing is copied, applied or verified. Only the coordinator's
- * report that the plan is stored ends `replanning`. While a collection is `copied`, deletes write no tombstones, so no
- * event may be applied to a planned collection in that state. An instance that applies events afterwards loads the
- * catalog after the report, and finds the collection `copying`.
+ * report that the plan is stored ends `replanning`. Deletes write no tombstones while a collection is `copied`, so no
+ * event may be applied to a collection of the plan before it is `copying`. An instance that applies events afterwards
+ * loads the catalog after the report, and finds the collection `copying`.
  *
  * The returned start time is that of an oplog no-op which is written after all work has stopped. Therefore it is not
  * earlier than any stored position, and for `all` it becomes the position of every partition. Convergence reads the
  * source at this time or later. A change is therefore contained in every such read, or has an event that is applied
  * while the collection is `copying`. Earlier events, between the stored positions and the start time, are applied too,
- * perhaps when the collection is `copied`. They only name documents to be read (`src/apply/older-than-convergence.ts`).
+ * possibly when the collection is already `copied` again. Such an event only names a document, which is then read from
+ * the source (`src/apply/older-than-convergence.ts`).
  *
  * For `all`, definitions are reconciled twice. The first time is before the start time is taken, because building
  * indexes may take long and the oplog may roll over meanwhile. The second time includes the changes before the start

@@ -10,10 +10,10 @@ import type { CopySegmentParts } from './copy-segment.ts'
 
 /** One read of the documents of a segment that are not copied yet. */
 export interface SegmentRead {
-  /** True if the next read, after an interruption, continues where this one has stopped. */
+  /** True if the next read after an interruption continues where this one stopped. */
   readonly resumes: boolean
   next(options?: Parameters<RawCursor['next']>[0]): Promise<RawBatch | null>
-  /** Advances the position of the segment. All documents of the batch, and of earlier ones, are acknowledged. */
+  /** Advances the segment's position. Call it when all documents of this batch and of earlier ones are acknowledged. */
   acknowledged(batch: RawBatch): void
   /** Called after the last batch. Throws a transient error if this read may have omitted documents. */
   confirm(): Promise<void>
@@ -25,10 +25,11 @@ type Parts = Pick<CopySegmentParts, 'source' | 'startTime' | 'progressed' | 'pro
 /**
  * Opens a read of the rest of a segment.
  *
- * A range      continues after the last acknowledged `_id`.
- * `natural`    On a replica set, the read continues after the last acknowledged batch, as long as one process is the
- *              primary. Otherwise, and through mongos, which accepts no resume tokens (`cluster_find_cmd.h` in the
- *              server's source), it starts at the beginning.
+ * A range      The read continues at the last acknowledged `_id`.
+ * `natural`    On a replica set, the read continues after the newest acknowledged batch whose token the server accepts,
+ *              if the server process and its term as primary are still the same (`NaturalScan`). Otherwise, and through
+ *              mongos, which accepts no resume tokens (`cluster_find_cmd.h` in the server's source), it starts at the
+ *              beginning.
  * Capped       The read always starts at the beginning, because the insertion order is part of the content.
  */
 export async function openSegment(
@@ -73,7 +74,7 @@ function unconfirmed(cursor: RawCursor): Pick<SegmentRead, 'next' | 'confirm' | 
   return { next: (options) => cursor.next(options), confirm: async () => {}, close: () => cursor.close() }
 }
 
-/** Resets the progress of a segment whose read has started at the beginning. Documents that exist are not written again. */
+/** Resets the progress of a segment whose read starts at the beginning. Documents that exist are not written again. */
 function beginAgain(parts: Parts, entry: CatalogEntry, segment: Segment, natural: NaturalRead | null): void {
   if (natural && segment.bytes > 0) {
     const { bytes } = segment

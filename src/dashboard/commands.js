@@ -63,7 +63,7 @@ export function obstacle(command, instances, self = null) {
  */
 function repairObstacle(living, self) {
   const coordinator = living.find((row) => row.coordinator)
-  if (!coordinator) return 'no live instance coordinates'
+  if (!coordinator) return 'no live instance is the coordinator'
   const { mongosyncID, progress } = coordinator
   if (progress.failure?.error !== 'VerificationFailed') return `the coordinator, ${mongosyncID}, is ${progress.state}`
   return mongosyncID === self ? null : `only the coordinator repairs: open the dashboard of instance ${mongosyncID}`

@@ -3,58 +3,111 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import { errorText } from '../domain/error-text.ts'
 import { both } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
-import { fieldNamed, readFields, stringOf } from '../domain/raw-bson.ts'
+import { fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
+/** What `config.collections` stores about one sharded collection, apart from its key. */
+interface Settings {
+  /** The balancer leaves the collection alone (`sh.disableBalancing`). */
+  noBalance: boolean
+  /** Chunks may move. The command `setAllowMigrations` stores it as `permitMigrations`. */
+  permitsMigrations: boolean
+  /** The values of the shard key are unique. */
+  unique: boolean
+}
+
+const defaults: Settings = { noBalance: false, permitsMigrations: true, unique: false }
+
+export interface BalancingReports {
+  /** Called for each collection whose setting was not stored, or once for all if they could not be read. */
+  refused: (namespace: string, error: string) => void
+  /** Called for each collection whose shard key is unique on the source only. No command changes that. */
+  notUnique: (namespace: string) => void
+}
+
 /**
- * Gives sharded collections the source's `noBalance`, with which `sh.disableBalancing` makes the balancer leave a
- * collection alone. No command of 6.0 sets it: the shell, too, writes it into `config.collections`
+ * Gives sharded collections the source's settings of the balancer, and compares whether their keys are unique.
+ *
+ * No command of 6.0 sets `noBalance`: the shell, too, writes it into `config.collections`
  * (https://www.mongodb.com/docs/manual/tutorial/manage-sharded-cluster-balancer/#disable-balancing-on-a-collection).
- * Repeatable. Writers may have been stopped, and the setting can also be made after the commit, so this is one attempt
+ * `permitMigrations` is set by `setAllowMigrations`, for which the user needs the action moveChunk
+ * (src/mongo/s/commands/cluster_set_allow_migrations_cmd.cpp in the server's source).
+ *
+ * Repeatable. Writers may have been stopped, and the settings can also be made after the commit, so this is one attempt
  * of limited time: what fails is reported and does not fail or delay the commit.
- * @param refused called for each collection whose setting was not stored, or once for all if they could not be read
  */
 export async function copyBalancing(
   source: Cluster,
   destination: Cluster,
   entries: readonly CatalogEntry[],
-  refused: (namespace: string, error: string) => void,
+  { refused, notUnique }: BalancingReports,
 ): Promise<void> {
   const sharded = entries.filter(({ shardKey }) => shardKey)
   if (!source.sharded || !destination.sharded || sharded.length === 0) return
-  let read: [Set<string>, Set<string>]
+  let read: [Map<string, Settings>, Map<string, Settings>]
   try {
-    read = await both(readUnbalanced(source), readUnbalanced(destination))
+    read = await both(readSettings(source), readSettings(destination))
   } catch (error) {
     return refused('all collections', errorText(error))
   }
   const [wanted, existing] = read
-  const differing = sharded.flatMap(({ database, name, sourceName, destinationUUID }) => {
-    const noBalance = wanted.has(namespace(database, sourceName))
+  const updates: Document[] = []
+  for (const { database, name, sourceName, destinationUUID } of sharded) {
     const _id = namespace(database, name)
+    const want = wanted.get(namespace(database, sourceName)) ?? defaults
+    const have = existing.get(_id) ?? defaults
     // A delayed update does not reach a collection that was created again under this name.
     const q = { _id, uuid: toUuid(destinationUUID ?? '') }
-    return existing.has(_id) === noBalance ? [] : [{ q, u: { $set: { noBalance } } }]
-  })
-  for (let from = 0; from < differing.length; from += updatesMax) {
-    const updates = differing.slice(from, from + updatesMax)
-    for (const [at, error] of await errorsOf(destination, updates)) refused(updates[at]?.q._id ?? '', error)
+    if (want.noBalance !== have.noBalance) updates.push({ q, u: { $set: { noBalance: want.noBalance } } })
+    if (want.unique && !have.unique) notUnique(_id)
+    if (want.permitsMigrations !== have.permitsMigrations) {
+      const error = await permitMigrations(destination, _id, want.permitsMigrations)
+      if (error !== null) refused(_id, error)
+    }
+  }
+  for (let from = 0; from < updates.length; from += updatesMax) {
+    const some = updates.slice(from, from + updatesMax)
+    for (const [at, error] of await errorsOf(destination, some)) refused(some[at]?.['q']._id ?? '', error)
   }
 }
 
-/** The server accepts 100,000 statements in one command. */
+/** Updates per command. The server accepts up to 100,000. */
 const updatesMax = 1_000
 const timeoutMS = 10_000
 
-/** The names of the collections that the balancer leaves alone. */
-async function readUnbalanced(cluster: Cluster): Promise<Set<string>> {
-  const found = await readConfig(cluster, 'collections', { noBalance: true })
-  return new Set(found.map((bytes) => stringOf(fieldNamed(readFields(bytes), '_id')) ?? ''))
+/** The settings of the collections that have others than the default ones, by namespace. */
+async function readSettings(cluster: Cluster): Promise<Map<string, Settings>> {
+  const others = { $or: [{ noBalance: true }, { permitMigrations: false }, { unique: true }] }
+  const found = (await readConfig(cluster, 'collections', others)).map((bytes) => readFields(bytes))
+  return new Map(
+    found.map((fields) => {
+      const permitted = fieldNamed(fields, 'permitMigrations')
+      const settings = {
+        noBalance: isTruthy(fieldNamed(fields, 'noBalance')),
+        permitsMigrations: permitted === undefined || isTruthy(permitted),
+        unique: isTruthy(fieldNamed(fields, 'unique')),
+      }
+      return [stringOf(fieldNamed(fields, '_id')) ?? '', settings]
+    }),
+  )
 }
 
-/** Why statements were not performed, by their positions. Outdated updates do no harm, so this needs no fence. */
+/** Returns why the setting was not stored, or null. The command names no UUID, and the next commit corrects it. */
+async function permitMigrations(destination: Cluster, name: string, allowed: boolean): Promise<string | null> {
+  try {
+    await destination.write('admin', { setAllowMigrations: name, allowMigrations: allowed }, { timeoutMS })
+    return null
+  } catch (error) {
+    return errorText(error)
+  }
+}
+
+/**
+ * Runs these updates and returns the errors of those that failed, by their positions. A delayed update does no harm, so
+ * no fence is needed.
+ */
 async function errorsOf(destination: Cluster, updates: Document[]): Promise<Map<number, string>> {
   try {
     const command = { update: 'collections', updates, ordered: false }

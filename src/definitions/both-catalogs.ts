@@ -1,6 +1,6 @@
 import type { BothClusters } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
-import { type ClusterCatalog, listClusterCatalog } from './list-catalog.ts'
+import { type ClusterCatalog, listClusterCatalog, type ShardsRead } from './list-catalog.ts'
 import { readCommitted } from './listing.ts'
 import { type Distribution, type Placement, readDistributions, readPlacements } from './sharding.ts'
 
@@ -26,15 +26,19 @@ export async function readBothCatalogs(
   selection: Selection,
 ): Promise<BothCatalogs> {
   const [sourceState, destinationState] = await Promise.all([
-    readCommitted(source, () => readState(source, selection)),
-    readState(destination, selection),
+    readCommitted(source, () => readState(source, selection, 'router')),
+    readState(destination, selection, 'everyShard'),
   ])
   return { source: sourceState, destination: destinationState }
 }
 
-async function readState(cluster: BothClusters['source'], selection: Selection): Promise<CatalogState> {
+async function readState(
+  cluster: BothClusters['source'],
+  selection: Selection,
+  shards: ShardsRead,
+): Promise<CatalogState> {
   const [catalog, distributions, placements] = await Promise.all([
-    listClusterCatalog(cluster, (databases) => selection.databases(databases)),
+    listClusterCatalog(cluster, (databases) => selection.databases(databases), shards),
     readDistributions(cluster),
     readPlacements(cluster),
   ])

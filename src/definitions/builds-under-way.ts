@@ -1,8 +1,8 @@
 import type { IndexBuild } from '../domain/index-building.ts'
 
 /**
- * The collections whose indexes this instance builds now. The stored catalog of the sync shows an index only when its
- * build has ended, which may take hours.
+ * The collections whose indexes this instance builds now. The stored catalog of the sync shows an index as built only
+ * when its build has ended, which may take hours.
  */
 export class BuildsUnderWay {
   readonly #underWay = new Map<string, IndexBuild>()

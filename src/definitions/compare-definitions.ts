@@ -12,13 +12,14 @@ import {
   sameNumber,
   sameOption,
 } from '../domain/definition.ts'
+import { type ExistingIndexes, foundSpecifications, isIncomplete } from '../domain/existing-indexes.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, type RawFields } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey, supportsShardKey } from '../domain/shard-key.ts'
 
 /** One listed namespace: a collection with its indexes, or a view. */
-export interface ListedDefinition {
+export interface ListedDefinition extends ExistingIndexes {
   name: string
   type: string
   options: RawFields
@@ -32,7 +33,8 @@ export interface ListedDefinition {
  * The phase of a sync in which definitions are compared.
  *
  * deferred   While events are applied: the destination does not have the deferred options yet.
- * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, no document expires yet.
+ * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, and no document
+ *            expires yet.
  */
 export type DefinitionStage = 'deferred' | 'prepared'
 
@@ -100,19 +102,20 @@ function differingIndexes(
   buildsIndexes: boolean,
 ): string[] {
   const names: string[] = []
-  const byName = new Map(existing.indexes.map((one) => [indexName(one), one]))
+  const byName = foundSpecifications(existing)
+  const incomplete = new Set(existing.uneven?.filter(isIncomplete).map(({ name }) => name))
   for (const index of wanted.indexes) {
-    const one = byName.get(indexName(index))
+    const found = byName.get(indexName(index))
     byName.delete(indexName(index))
-    if (!one) {
-      // While events are applied, the index may still be built, and the commit reports it if it cannot be. One of two
-      // conflicting indexes is built only when the other one has become unique.
+    if (!found || incomplete.has(indexName(index))) {
+      // While events are applied, the index may still be built; the commit reports an index that cannot be built. Of
+      // two conflicting indexes, one is built only after the other one has become unique.
       const mayStillAppear = stage === 'deferred' || conflictsWithoutUnique(index, wanted.indexes)
       if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
-    } else if (!sameIndex(index, one, wanted.options, stage)) names.push(indexName(index))
+    } else if (!found.every((one) => sameIndex(index, one, wanted.options, stage))) names.push(indexName(index))
   }
-  const added = [...byName.values()].filter((one) => !isOwnShardKeyIndex(one, wanted))
-  return [...names, ...added.map(indexName)]
+  const added = [...byName].filter(([, found]) => !found.every((one) => isOwnShardKeyIndex(one, wanted)))
+  return [...names, ...added.map(([name]) => name)]
 }
 
 /** A sharded destination builds its own index for the shard key when no index of the source supports that key. */

@@ -1,7 +1,6 @@
 import { BSON, type Document, Long } from 'mongodb'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import {
-  type CollectionDefinition,
   collectionExpiry,
   type DeferredIndexOptions,
   deferredOptionsOf,
@@ -15,8 +14,15 @@ import {
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
+import {
+  deferredOptionsOn,
+  type ExistingDefinition,
+  foundSpecifications,
+  isIncomplete,
+} from '../domain/existing-indexes.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
+import { notLost } from '../domain/not-lost.ts'
 import { fieldNamed, numberOf } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { underPresentName } from '../mongo/collection-name.ts'
@@ -25,9 +31,10 @@ import { RawValue } from '../mongo/raw-values.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import { readDefinitionsOf } from './list-catalog.ts'
+import { readUnevenIndexes } from './shard-indexes.ts'
 
 /** The definitions that exist on the destination, by UUID. A dropped collection has no entry. */
-export type ExistingDefinitions = ReadonlyMap<string, CollectionDefinition>
+export type ExistingDefinitions = ReadonlyMap<string, ExistingDefinition>
 
 /** A change to one index or to the options of one collection. */
 interface Change {
@@ -44,7 +51,7 @@ const conversionsAtOnce = 4
  * Restores the deferred options at commit (capped sizes, TTL, hidden, prepareUnique and unique), and defers them again.
  * Each step reads the existing definitions once, decides in memory which collections need a change, and changes those
  * in parallel. Each step can therefore be repeated after a crash. Collections and indexes that no longer exist are
- * skipped.
+ * skipped. collMod changes an index on all shards, and fails if one of them lacks it.
  */
 export class DeferredOptions {
   readonly #cluster: Cluster
@@ -58,7 +65,7 @@ export class DeferredOptions {
   read(entries: CatalogEntry[]): Promise<ExistingDefinitions> {
     const wanted = entries.flatMap(({ database, destinationUUID: uuid }) => (uuid ? [{ database, uuid }] : []))
     return retry('reading definitions of the destination', this.#context, () =>
-      readDefinitionsOf(this.#cluster, wanted),
+      readDefinitionsOf(this.#cluster, wanted, 'everyShard'),
     )
   }
 
@@ -80,7 +87,7 @@ export class DeferredOptions {
 
   /** Sets prepareUnique before writes are enabled, so that the destination rejects duplicates from then on. */
   async prepareIndexes(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
-    const changes = await this.#indexChanges(entries, known, isUnique, (entry, wanted, have) => {
+    const changes = await this.#indexChanges(entries, known, isUnique, 'restoring', (entry, wanted, have) => {
       if (have.unique || have.prepareUnique) return []
       return [() => this.#modify(entry, wanted, { prepareUnique: true })]
     })
@@ -89,7 +96,7 @@ export class DeferredOptions {
 
   /** Restores TTL. Runs after the last comparison, because the two clusters expire documents at different times. */
   async restoreExpiry(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
-    const changes = await this.#indexChanges(entries, known, expires, (entry, wanted, have) => {
+    const changes = await this.#indexChanges(entries, known, expires, 'restoring', (entry, wanted, have) => {
       const { expireAfterSeconds } = deferredOptionsOf(wanted)
       if (!expireAfterSeconds || sameNumber(expireAfterSeconds, have.expireAfterSeconds)) return []
       return [() => this.#modify(entry, wanted, { expireAfterSeconds: new RawValue(expireAfterSeconds) })]
@@ -105,10 +112,13 @@ export class DeferredOptions {
 
   /** Undoes restoreExpiry. */
   async deferExpiry(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
-    const changes = await this.#indexChanges(entries, known, everyIndex, (entry, wanted, { expireAfterSeconds }) => {
-      if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
-      return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
-    })
+    const changes = await this.#indexChanges(
+      ...([entries, known, everyIndex, 'deferring'] as const),
+      (entry, wanted, { expireAfterSeconds }) => {
+        if (!expireAfterSeconds || numberOf(expireAfterSeconds) === neverExpires) return []
+        return [() => this.#modify(entry, wanted, { expireAfterSeconds: neverExpires })]
+      },
+    )
     const clustered = entries.filter(({ wanted }) => fieldNamed(wanted.options, 'clusteredIndex'))
     const ofCollections = await this.#changes(clustered, known, (entry, { options }) =>
       collectionExpiry(options) ? [() => this.#collMod(entry, { expireAfterSeconds: 'off' })] : [],
@@ -122,7 +132,15 @@ export class DeferredOptions {
    */
   async deferAll(all: CatalogEntry[]): Promise<void> {
     const entries = all.filter(({ destinationUUID }) => destinationUUID)
-    const known = await this.read(entries)
+    // An index that a shard lacks is built again with its options deferred.
+    const isConstraining = (one: IndexSpecification): boolean => {
+      const { unique, prepareUnique, hidden, expireAfterSeconds } = deferredOptionsOf(one)
+      const mayExpire = expireAfterSeconds !== undefined && numberOf(expireAfterSeconds) !== neverExpires
+      return unique || prepareUnique || hidden || mayExpire
+    }
+    const known = await this.#dropIncomplete(entries, await this.read(entries), (_, found) =>
+      found.some(isConstraining),
+    )
     await this.deferExpiry(entries, known)
     const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
     const widened = await this.#changes(capped, known, (entry, { options }) => {
@@ -131,7 +149,7 @@ export class DeferredOptions {
       if (isLargest && !hasMaximum(fieldNamed(options, 'max'))) return []
       return [() => this.#collMod(entry, { cappedSize: Long.fromBigInt(largestCappedBytes), ...max })]
     })
-    const constraining = await this.#indexChanges(entries, known, everyIndex, (entry, wanted, have) => {
+    const constraining = await this.#indexChanges(entries, known, everyIndex, 'deferring', (entry, wanted, have) => {
       const steps: (() => Promise<unknown>)[] = []
       if (have.hidden) steps.push(() => this.#modify(entry, wanted, { hidden: false }))
       if (have.prepareUnique) steps.push(() => this.#modify(entry, wanted, { prepareUnique: false }))
@@ -143,12 +161,14 @@ export class DeferredOptions {
 
   /**
    * Restores unique and hidden. Throws FatalError DuplicateKey with the `_id`s of documents that violate a unique
-   * index.
+   * index. Drops an index with deferred options that one shard lacks, because it must be built again on all shards.
    */
-  async finishIndexes(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
+  async finishIndexes(entries: CatalogEntry[], existing?: ExistingDefinitions): Promise<void> {
     const isUniqueOrHidden = (one: IndexSpecification): boolean =>
       deferredOptionsOf(one).unique || deferredOptionsOf(one).hidden
-    const changes = await this.#indexChanges(entries, known, isUniqueOrHidden, (entry, wanted, have) => {
+    const hasDeferred = (one: IndexSpecification): boolean => isUniqueOrHidden(one) || isUnique(one) || expires(one)
+    const known = await this.#dropIncomplete(entries, existing ?? (await this.read(entries)), hasDeferred)
+    const changes = await this.#indexChanges(entries, known, isUniqueOrHidden, 'restoring', (entry, wanted, have) => {
       const want = deferredOptionsOf(wanted)
       const steps: (() => Promise<unknown>)[] = []
       if (want.unique && !have.unique) steps.push(() => this.#makeUnique(entry, wanted))
@@ -191,6 +211,32 @@ export class DeferredOptions {
   }
 
   /**
+   * Drops the indexes that are not complete on all shards and for which `mustDrop` returns true. Returns the existing
+   * definitions without them.
+   * @param mustDrop called with the wanted index and with the specifications on the shards that have it
+   */
+  async #dropIncomplete(
+    entries: CatalogEntry[],
+    known: ExistingDefinitions,
+    mustDrop: (wanted: IndexSpecification, found: readonly IndexSpecification[]) => boolean,
+  ): Promise<ExistingDefinitions> {
+    const remaining = new Map(known)
+    const changes = await this.#changes(entries, known, (entry, definition) => {
+      const wanted = new Map(entry.wanted.indexes.map((one) => [indexName(one), one]))
+      const dropped = (definition.uneven ?? []).filter((one) => {
+        const index = wanted.get(one.name)
+        return index !== undefined && isIncomplete(one) && mustDrop(index, one.found)
+      })
+      if (dropped.length === 0) return []
+      const uneven = definition.uneven?.filter((one) => !dropped.includes(one)) ?? []
+      if (entry.destinationUUID) remaining.set(entry.destinationUUID, { ...definition, uneven })
+      return dropped.map((one) => () => this.#dropIndex(entry, one.name))
+    })
+    await this.#run(changes)
+    return remaining
+  }
+
+  /**
    * Returns the changes to those wanted indexes that are `relevant` and exist on the destination. Indexes that the sync
    * does not build do not exist there.
    */
@@ -198,6 +244,7 @@ export class DeferredOptions {
     entries: CatalogEntry[],
     known: ExistingDefinitions | undefined,
     relevant: (wanted: IndexSpecification) => boolean,
+    toward: 'restoring' | 'deferring',
     stepsOf: (
       entry: CatalogEntry,
       wanted: IndexSpecification,
@@ -205,11 +252,11 @@ export class DeferredOptions {
     ) => (() => Promise<unknown>)[],
   ): Promise<Change[]> {
     const concerned = entries.filter(({ wanted }) => wanted.indexes.some(relevant))
-    return this.#changes(concerned, known, (entry, { indexes }) => {
-      const byName = new Map(indexes.map((one) => [indexName(one), one]))
+    return this.#changes(concerned, known, (entry, existing) => {
+      const byName = foundSpecifications(existing)
       return entry.wanted.indexes.filter(relevant).flatMap((wanted) => {
-        const existing = byName.get(indexName(wanted))
-        const steps = existing ? stepsOf(entry, wanted, deferredOptionsOf(existing)) : []
+        const found = byName.get(indexName(wanted))
+        const steps = found ? stepsOf(entry, wanted, deferredOptionsOn(found, toward)) : []
         return steps.length > 0 ? [() => this.#inOrder(steps)] : []
       })
     })
@@ -219,7 +266,7 @@ export class DeferredOptions {
   async #changes(
     entries: CatalogEntry[],
     known: ExistingDefinitions | undefined,
-    changesOf: (entry: CatalogEntry, existing: CollectionDefinition) => (() => Promise<unknown>)[],
+    changesOf: (entry: CatalogEntry, existing: ExistingDefinition) => (() => Promise<unknown>)[],
   ): Promise<Change[]> {
     if (entries.length === 0) return []
     const existing = known ?? (await this.read(entries))
@@ -250,9 +297,26 @@ export class DeferredOptions {
     try {
       await this.#collMod(entry, { index: { name: indexName(index), ...change } })
     } catch (error) {
-      // The index was dropped after the definitions were read.
       if (codeOf(error) !== code.indexNotFound) throw error
+      // The index was dropped after the definitions were read. If only some shards lack it, the others may or may not
+      // have been changed.
+      await this.#refuseIncomplete(entry, indexName(index), error)
     }
+  }
+
+  /** Throws FatalError IndexBuildFailed if some shards have the index and others do not. */
+  async #refuseIncomplete(entry: CatalogEntry, name: string, cause: unknown): Promise<void> {
+    const { database, name: collection, destinationUUID: uuid } = entry
+    if (!this.#cluster.sharded || !uuid) return
+    const located = { database, name: collection, uuid }
+    const uneven = (await readUnevenIndexes(this.#cluster, [located], 1)).get(uuid)?.find((one) => one.name === name)
+    if (!uneven) return
+    throw new FatalError(
+      'IndexBuildFailed',
+      `restoring the options of the index ${name} of ${namespace(database, collection)}: these shards of the destination do not have the index: ` +
+        `${uneven.missingOn.join(', ')}. Send resume, and tandem builds it again. ${notLost.progress}`,
+      { cause },
+    )
   }
 
   async #dropIndex(entry: CatalogEntry, name: string): Promise<void> {

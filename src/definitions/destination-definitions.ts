@@ -59,8 +59,8 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Drops a collection that tandem created before a crash without storing its UUID. Such a collection is empty. A
-   * collection with documents, or a view, is not tandem's and causes FatalError DestinationConflict.
+   * Drops a collection that tandem created but whose UUID it did not store because of a crash. Such a collection is
+   * empty. A collection with documents, or a view, is not tandem's and causes FatalError DestinationConflict.
    */
   async dropUnrecorded(database: string, name: string): Promise<void> {
     const [found] = await listCollections(this.#cluster, database, name)
@@ -68,8 +68,9 @@ export class DestinationDefinitions {
     if (!found || this.isOurs(found.uuid)) return
     const conflict = new FatalError(
       'DestinationConflict',
-      `creating ${namespace(database, name)} on the destination: a collection or view with that name exists there and is not tandem's. Stop what writes there, drop that ` +
-        `namespace on the destination and send resume. ${notLost.source}`,
+      `creating ${namespace(database, name)} on the destination: a collection or view with that name exists there ` +
+        `and is not tandem's. Stop the program that writes there, drop that namespace on the destination and send ` +
+        `resume. ${notLost.source}`,
     )
     if (found.type !== 'collection') throw conflict
     const uuid = toUuid(found.uuid)

@@ -15,6 +15,7 @@ import {
 } from '../domain/definition.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
+import { type ExistingDefinition, type ExistingIndexes, foundSpecifications } from '../domain/existing-indexes.ts'
 import type { IndexBuild } from '../domain/index-building.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
@@ -26,12 +27,12 @@ import { code, codeOf, isTransient } from '../mongo/errors.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import { BuildsUnderWay } from './builds-under-way.ts'
-import { listIndexes } from './listing.ts'
+import { readExistingIndexes } from './shard-indexes.ts'
 
 /**
  * Index builds have no time limit. All other commands have the time limit of writes, so that no delayed command
- * creates, drops or renames a collection after a successor has stopped waiting for it. A delayed index build is
- * harmless: it names its collection by UUID, and the commit compares the indexes.
+ * creates, drops or renames a collection after the next coordinator has stopped waiting for it. A delayed index build
+ * is harmless: it names its collection by UUID, and the commit compares the indexes.
  */
 const unlimited = { timeoutMS: 0 } as const
 
@@ -56,7 +57,7 @@ export class DestinationIndexes {
     this.#mode = mode
   }
 
-  /** True if the indexes of a collection that is copied are built when its copy has ended. */
+  /** True if the indexes of a collection are built only when its copy has ended. */
   get afterCopy(): boolean {
     return buildsAfterCopy(this.#mode)
   }
@@ -76,8 +77,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Builds the indexes of a collection whose copy has ended. A build that a predecessor began counts as missing, so
-   * createIndexes is sent again. The server then waits for that build and does not begin another.
+   * Builds the indexes of a collection whose copy has ended. An index that a former coordinator began to build counts
+   * as missing, so createIndexes is sent again. The server then waits for that build and does not begin another.
    */
   async buildAwaited(entry: CatalogEntry): Promise<void> {
     const { indexes } = entry.wanted
@@ -85,12 +86,13 @@ export class DestinationIndexes {
   }
 
   /**
-   * Builds wanted indexes that were left out because they differ from another index only in `unique`. The unique index
-   * is built before writes are enabled; a non-unique one is built when its conflicting index has become unique.
+   * Builds wanted indexes that were left out because they differ from another index only in deferred options such as
+   * `unique`. A unique index is built before writes are enabled; a non-unique one is built when the index that it
+   * conflicts with has become unique.
    */
   async buildConflicting(entry: CatalogEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#mode === 'never') return
-    for (const one of this.missingIndexes(await this.#existingIndexes(entry), entry.wanted.indexes)) {
+    for (const one of this.missingIndexes((await this.#existingIndexes(entry)).indexes, entry.wanted.indexes)) {
       const { unique } = deferredOptionsOf(one)
       if (which === 'unique' && !unique) continue
       this.#throwIfStopped()
@@ -142,13 +144,14 @@ export class DestinationIndexes {
    * @param existing the destination's definition
    * @param wanted the source's definition, with all of its indexes
    */
-  isFollowed(entry: CatalogEntry, existing: CollectionDefinition, wanted: CollectionDefinition): boolean {
+  isFollowed(entry: CatalogEntry, existing: ExistingDefinition, wanted: CollectionDefinition): boolean {
     if (entry.awaitsIndexes || entry.refusedIndexes.length > 0 || this.refused.has(entry.uuid)) return false
     if (collModOptions(existing.options, wanted.options).length > 0) return false
     const included = this.included(wanted.indexes, entry.shardKey)
     if (this.missingIndexes(existing.indexes, included).length > 0) return false
     const byName = new Map(included.map((one) => [indexName(one), one]))
-    const others = this.#droppable(existing.indexes, included, entry.shardKey).filter((one) => {
+    const found = [...foundSpecifications(existing).values()].flat()
+    const others = this.#droppable(found, included, entry.shardKey).filter((one) => {
       const index = byName.get(indexName(one))
       return !index || !canBecome(one, index) || lacksExpiry(one, index)
     })
@@ -195,15 +198,15 @@ export class DestinationIndexes {
       const other = byName.get(indexName(one))
       return other !== undefined && canBecome(one, other)
     }
+    const supports = (one: IndexSpecification): boolean =>
+      entry.shardKey !== null && supportsShardKey(one, entry.shardKey)
     // The server refuses to drop the last index that supports the shard key.
-    let supporting = existing.filter((one) => entry.shardKey && supportsShardKey(one, entry.shardKey))
-    for (const one of droppable(existing)) {
-      if (isWanted(one)) continue
-      if (supporting.includes(one)) {
-        if (supporting.length === 1) continue
-        supporting = supporting.filter((other) => other !== one)
-      }
-      await this.#dropIndex(entry, indexName(one))
+    const supporting = new Set(existing.indexes.filter(supports).map(indexName))
+    for (const [name, found] of foundSpecifications(existing)) {
+      if (droppable(found).every(isWanted)) continue
+      if (found.some(supports) && [...supporting].every((other) => other === name)) continue
+      supporting.delete(name)
+      await this.#dropIndex(entry, name)
       dropped = true
     }
     return dropped
@@ -215,11 +218,11 @@ export class DestinationIndexes {
    */
   async #addExpiry(entry: CatalogEntry, wanted: IndexSpecification[]): Promise<boolean> {
     if (!wanted.some((one) => deferredOptionsOf(one).expireAfterSeconds)) return false
-    const existing = new Map((await this.#existingIndexes(entry)).map((one) => [indexName(one), one]))
+    const existing = foundSpecifications(await this.#existingIndexes(entry))
     let changed = false
     for (const one of wanted) {
       const found = existing.get(indexName(one))
-      if (!found || !lacksExpiry(found, one)) continue
+      if (!found?.some((other) => lacksExpiry(other, one))) continue
       this.#throwIfStopped()
       const index = { name: indexName(one), expireAfterSeconds: neverExpires }
       const change = (name: string): Promise<unknown> =>
@@ -246,12 +249,16 @@ export class DestinationIndexes {
     }
   }
 
-  async #existingIndexes(entry: CatalogEntry): Promise<IndexSpecification[]> {
-    assert(entry.destinationUUID, 'the indexes of a collection that has not been created are read')
-    return (await listIndexes(this.#cluster, entry.database, entry.destinationUUID)) ?? []
+  async #existingIndexes({ database, name, destinationUUID, shardKey }: CatalogEntry): Promise<ExistingIndexes> {
+    assert(destinationUUID, 'the indexes of a collection that has not been created are read')
+    const located = { database, name, uuid: destinationUUID, isSharded: shardKey !== null }
+    return await readExistingIndexes(this.#cluster, located)
   }
 
-  /** The indexes that are built now: only those that the sharding needs if the others await the end of the copy. */
+  /**
+   * The indexes that are built now. While the collection's indexes await the end of its copy, these are only those that
+   * support the shard key; otherwise they are all of the wanted ones.
+   */
   #due(entry: CatalogEntry, wanted: IndexSpecification[], shardKey = entry.shardKey): IndexSpecification[] {
     if (!entry.awaitsIndexes) return wanted
     return wanted.filter((one) => shardKey !== null && supportsShardKey(one, shardKey))
@@ -269,7 +276,7 @@ export class DestinationIndexes {
     this.refused.delete(entry.uuid)
     entry.refusedIndexes = []
     if (this.#mode === 'never' || due.length === 0) return false
-    const missing = this.missingIndexes(await this.#existingIndexes(entry), due)
+    const missing = this.missingIndexes((await this.#existingIndexes(entry)).indexes, due)
     if (missing.length === 0) return false
     const build: IndexBuild = { total: wanted.length, missing: wanted.length - due.length + missing.length }
     await this.builds.during(entry.uuid, build, () => this.#buildMissing(entry, missing, build))

@@ -6,6 +6,7 @@ import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
+import { isOlderSeries } from '../domain/release.ts'
 import { isPrefix, patternOf, type ShardKey, sameShardKey, showShardKey } from '../domain/shard-key.ts'
 import type { Cluster, CommandOptions } from '../mongo/cluster.ts'
 import { MovedError, renamedTo } from '../mongo/collection-name.ts'
@@ -14,17 +15,31 @@ import { codeOf, isTransient, ranOutOfTime, TransientReplyError } from '../mongo
 import type { RetryContext } from '../mongo/retry.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import { presplit } from './presplit.ts'
-import { type Distribution, readDistributions, readPlacements } from './sharding.ts'
+import { type Distribution, readDistributions, readPlacements, type ShardingEntries } from './sharding.ts'
+import { isUniquelyIndexed, readShardingOptions, type ShardingOptions } from './sharding-options.ts'
 import { copyZones } from './zones.ts'
 
 /**
- * No time limit for commands on collections that have documents, because the config server writes every chunk and each
- * shard waits for the collection's operations. A command that arrives late does no harm: it names the UUID, a
+ * Commands on collections that have documents have no time limit, because the config server writes every chunk and each
+ * shard waits for the collection's operations. A delayed command does no harm: it names the collection's UUID, a
  * collection is sharded only once, and a shard key is never refined to a shorter one.
  */
 const unlimited = { timeoutMS: 0 } as const
+/**
+ * Makes the server accept a unique shard key whose index is not unique yet. The index becomes unique during the commit
+ * (`DeferredOptions`). The manual does not document the option, which the server has for this purpose
+ * (jstests/sharding/create_collection.js, "mongosync unique key pattern use case"; measured on 6.0.27).
+ */
+const withDeferredIndex = { enforceUniquenessCheck: false } as const
 /** How often a command that exceeds its time limit is sent. All attempts together take several minutes. */
 const limitedAttemptsMax = 20
+
+interface ShardingRequest {
+  /** The collections of a replica set that become sharded on the destination. */
+  shardingEntries: ShardingEntries
+  /** False if the start request has `buildIndexes: never`. */
+  buildsIndexes: boolean
+}
 
 /**
  * Writes primary shards and shard keys to a sharded destination. Every method is repeatable: it recognizes what is
@@ -37,6 +52,7 @@ export class DestinationSharding {
   readonly #destination: Cluster
   readonly #source: Cluster
   readonly #context: Pick<RetryContext, 'signal' | 'journal'>
+  readonly #request: ShardingRequest
   #shards: Promise<string[]> | null = null
   /** Serializes commands: two databases must not choose the same shard, and a shard migrates one chunk at a time. */
   readonly #turns = pLimit(1)
@@ -45,8 +61,14 @@ export class DestinationSharding {
   #distributed = 0
 
   /** @param context the signal ends the distribution of a collection; the journal logs an uneven one */
-  constructor(destination: Cluster, source: Cluster, context: Pick<RetryContext, 'signal' | 'journal'>) {
+  constructor(
+    destination: Cluster,
+    source: Cluster,
+    context: Pick<RetryContext, 'signal' | 'journal'>,
+    request: Partial<ShardingRequest> = {},
+  ) {
     this.#context = context
+    this.#request = { shardingEntries: [], buildsIndexes: true, ...request }
     this.#destination = destination
     this.#source = source
   }
@@ -79,12 +101,14 @@ export class DestinationSharding {
 
   /**
    * Distributes a new, empty collection by `entry.shardKey` over all shards that are not draining, so that the copy
-   * loads every shard.
+   * writes to every shard.
    */
   async distribute(entry: CatalogEntry): Promise<void> {
     const { shardKey } = entry
     if (!shardKey) return
-    await this.#shard(entry, shardKey, {})
+    const options = await this.#shard(entry, shardKey, {})
+    // The server has created the chunks by its zones, as the start request asks.
+    if (options.presplitHashedZones) return
     const shards = await this.#shardNames()
     // Each collection begins at the next shard. Otherwise all collections with few chunks would be on the same shards.
     const first = this.#distributed++ % Math.max(1, shards.length)
@@ -96,7 +120,8 @@ export class DestinationSharding {
       const { signal, journal } = this.#context
       const uneven = (error: unknown): void =>
         journal?.('uneven distribution', { namespace: namespace(entry.database, entry.name), error: errorText(error) })
-      await presplit(this.#source, this.#destination, entry, shardKey, rotated, { signal, uneven })
+      const { numInitialChunks } = options
+      await presplit(this.#source, this.#destination, entry, shardKey, rotated, { signal, uneven, numInitialChunks })
     })
   }
 
@@ -114,7 +139,8 @@ export class DestinationSharding {
         `is no longer sharded on the source (its shard key was ${showShardKey(entry.shardKey ?? [])})`,
       )
     }
-    const existing = (await this.#distribution(entry))?.key ?? null
+    const distribution = await this.#distribution(entry)
+    const existing = distribution?.key ?? null
     if (!existing) await this.#shard(entry, wanted, unlimited)
     else if (!sameShardKey(existing, wanted)) {
       if (!isPrefix(existing, wanted)) {
@@ -123,25 +149,49 @@ export class DestinationSharding {
           `was resharded on the source, from ${showShardKey(existing)} to ${showShardKey(wanted)}`,
         )
       }
-      await this.#refine(entry, wanted)
+      await this.#refine(entry, wanted, distribution?.unique ?? false)
     }
     entry.shardKey = wanted
     return true
   }
 
-  async #shard(entry: CatalogEntry, key: ShardKey, limit: CommandOptions): Promise<void> {
+  /** Returns the options with which the collection was sharded. */
+  async #shard(entry: CatalogEntry, key: ShardKey, limit: CommandOptions): Promise<ShardingOptions> {
+    const options = await this.#optionsOf(entry, key)
     const collated = isCollated(entry.wanted.options)
     const command = {
       shardCollection: namespace(entry.database, entry.name),
       key: patternOf(key),
       // Required when the collection has a collation of its own: the shard key compares text by its bytes.
       ...(collated ? { collation: { locale: 'simple' } } : {}),
+      ...(options.unique ? { unique: true, ...withDeferredIndex } : {}),
+      ...(options.numInitialChunks && takesInitialChunks(this.#destination.version)
+        ? { numInitialChunks: options.numInitialChunks }
+        : {}),
+      ...(options.presplitHashedZones ? { presplitHashedZones: true } : {}),
     }
     await this.#changeSharding(entry, key, command, limit)
+    return options
   }
 
-  async #refine(entry: CatalogEntry, key: ShardKey): Promise<void> {
-    const command = { refineCollectionShardKey: namespace(entry.database, entry.name), key: patternOf(key) }
+  /**
+   * The options of the source or of the start request. A key is only sharded as unique if the commit makes an index on
+   * exactly the key unique: `config.collections` would otherwise promise what nothing enforces.
+   */
+  async #optionsOf(entry: CatalogEntry, key: ShardKey): Promise<ShardingOptions> {
+    const { shardingEntries, buildsIndexes } = this.#request
+    const options = await readShardingOptions(this.#source, this.#destination, shardingEntries, entry, key)
+    if (!options.unique || isUniquelyIndexed(buildsIndexes ? entry.wanted.indexes : [], key)) return options
+    this.#context.journal?.('shard key not unique', { namespace: namespace(entry.database, entry.name) })
+    return { ...options, unique: false }
+  }
+
+  async #refine(entry: CatalogEntry, key: ShardKey, unique: boolean): Promise<void> {
+    const command = {
+      refineCollectionShardKey: namespace(entry.database, entry.name),
+      key: patternOf(key),
+      ...(unique ? withDeferredIndex : {}),
+    }
     await this.#changeSharding(entry, key, command, unlimited)
   }
 
@@ -159,7 +209,7 @@ export class DestinationSharding {
       throw new FatalError(
         'ShardingFailed',
         `sharding: ${namespace(entry.database, entry.name)} cannot be sharded by ${showShardKey(key)} on the destination ` +
-          `(${errorText(error)}). Check the index of that key there, fix the cause and send resume. ${notLost.progress}`,
+          `(${errorText(error)}). Check the index of that key there${command['presplitHashedZones'] ? ', and the zones of the collection' : ''}, fix the cause and send resume. ${notLost.progress}`,
         { cause: error },
       )
     }
@@ -196,6 +246,11 @@ export class DestinationSharding {
     )
     return this.#shards
   }
+}
+
+/** From 7.2 on the server creates one chunk for each shard, and `presplit` splits these further. */
+function takesInitialChunks(version: string): boolean {
+  return isOlderSeries(version, '7.2')
 }
 
 /** The error while the source's shards have not switched to the collection with the new UUID. */

@@ -1,5 +1,6 @@
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { type CollectionDefinition, type IndexSpecification, sameIndexes } from '../domain/definition.ts'
+import type { ExistingDefinition } from '../domain/existing-indexes.ts'
 import { isUserCollection } from '../domain/namespace.ts'
 import { buildDocument } from '../domain/raw-bson.ts'
 import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
@@ -15,10 +16,10 @@ export interface DifferingParts {
   selection: Selection
   catalog: Catalog
   /** True if the destination needs no change. Reads nothing from the clusters. */
-  isFollowed: (entry: CatalogEntry, existing: CollectionDefinition, wanted: CollectionDefinition) => boolean
+  isFollowed: (entry: CatalogEntry, existing: ExistingDefinition, wanted: CollectionDefinition) => boolean
   /** The indexes of a collection with this shard key that the sync creates and compares. */
   included: (all: IndexSpecification[], shardKey: ShardKey | null) => IndexSpecification[]
-  /** Returns the databases of a sharded source whose primary shard differs from the stored one. */
+  /** Returns the databases of a sharded source that were moved, or created again, since their placement was stored. */
   moved: (placements: Placement[]) => Promise<string[]>
 }
 
@@ -26,7 +27,7 @@ export interface Differing {
   /** Databases whose definitions differ, each with the UUIDs of the collections whose indexes must be read. */
   databases: Map<string, Set<string>>
   /** The destination's collections, by destination UUID. */
-  existing: Map<string, CollectionDefinition>
+  existing: Map<string, ExistingDefinition>
 }
 
 /**

@@ -8,26 +8,27 @@ interface ShardingSnapshot {
   distributions: Map<string, Distribution>
   placement: Placement | null
 }
-/** Whether the source collection with this UUID is in the catalog. */
+/** Whether the source collection with this UUID is in tandem's catalog. */
 type IsKnown = (uuid: string) => boolean
 
 /**
  * Finds the collections that movePrimary moved on a sharded source.
  *
  * movePrimary clones a database's unsharded collections under new UUIDs and drops the old ones. The stream emits no
- * document events, so following definitions alone would lose all documents. It emits a create and a drop event
- * (measured on 6.0.27), no drop event since 8.0 (SERVER-69933), and neither of them since 8.3 (SERVER-120349).
- * Therefore the placement version of each database is stored, and each read of the catalog compares the current version
- * with it. When it has changed, every unknown unsharded collection of the database is converged (`findClones`). A database
- * that was created and moved before its first read has no stored version. Its version itself shows that it was moved.
+ * document events, so following definitions alone would lose all documents. It emits a create and a drop event on
+ * 6.0.27 (measured), only the create event since 8.0 (SERVER-69933), and neither since 8.3 (SERVER-120349). Therefore
+ * the placement version of each database is stored, and each read of the source's catalog compares the current version
+ * with it. When the version has changed, every unknown unsharded collection of the database is converged
+ * (`findClones`). A database that was created and moved before its first read has no stored version, but its current
+ * version shows that it was moved (`isMoved`).
  *
  * No document is lost:
  *
  * - A router lists the clones only when the new placement is committed, and then they are complete. A read of the
  *   catalog that lists them therefore has the new version (`readCommitted` repeats a read during which the version
  *   changes).
- * - The new version is stored only when all clones are in the catalog, as collections to copy. Until then, every read of
- *   the source's catalog finds them again, also after a crash.
+ * - The new version is stored only when tandem's catalog contains all clones, as collections to copy. Until then, every
+ *   read of the source's catalog finds them again, also after a crash.
  * - Convergence reads the clones later than it finds them, so it reads everything that was cloned. Later changes have
  *   events with the UUIDs of the clones.
  *
@@ -70,7 +71,7 @@ export class SourcePlacements {
   }
 
   /**
-   * Stores the current placement of a database. The catalog must contain every clone by then. The other unknown
+   * Stores the current placement of a database. By then, tandem's catalog must contain every clone. The other unknown
    * collections are new, so all of their documents have events.
    */
   async record(database: string, { placement }: ShardingSnapshot): Promise<void> {
@@ -96,8 +97,9 @@ export class SourcePlacements {
 }
 
 /**
- * Whether a database was moved since this placement version was stored, or, if none was stored or the database was
- * created again since, at any time: the first placement of a database has `lastMod` 1, and each movePrimary adds 1.
+ * Whether a database was moved since this placement version was stored. If none was stored, or the database was created
+ * again since then, the result is whether it was ever moved: the first placement of a database has `lastMod` 1, and
+ * each movePrimary adds 1.
  * https://github.com/mongodb/mongo/blob/r8.0.0/src/mongo/s/database_version.cpp
  */
 function isMoved(stored: string | undefined, version: string): boolean {

@@ -98,7 +98,7 @@ export class IncompleteCollections {
     const entry = catalog.get(uuid)
     if (isRenamedAcrossDatabases(collection) && this.#hasRequestedKey(to.database, to.collection)) return true
     if (entry && this.#lacksKey(entry, to.collection)) return true
-    // A conversion counts as selected under its temporary name.
+    // The final name of a conversion decides whether its temporary name is selected, but its inserts have no events.
     return isConversion(collection) || !(await isSelected(database, collection))
   }
 

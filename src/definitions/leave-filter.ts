@@ -25,8 +25,8 @@ export interface LeaveFilterParts {
 const atOnce = 8
 
 /**
- * Removes collections that the filters no longer include from the sync. Those that are not dropped get their deferred
- * options back here, because no commit does that for them. Repeatable: an entry is removed last.
+ * Removes from the sync the collections that the filters no longer include. The deferred options of those that are not
+ * dropped are restored here, because no commit will do it. Repeatable: an entry is removed last.
  * @param drops whether the collections are dropped on the destination
  */
 export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry[], drops: boolean): Promise<void> {
@@ -45,8 +45,8 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry
 
 /**
  * Restores the options as a commit does. The destination's documents may have been read at different times, so they may
- * have duplicates under a unique index that the source never had. That index then keeps `prepareUnique`, and the others
- * are restored.
+ * have duplicates under a unique index that the source never had. That index then keeps `prepareUnique`. A step that
+ * fails is logged and may skip other indexes; the next steps still run.
  */
 async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Promise<void> {
   const { deferredOptions, destinationDefinitions, context } = parts

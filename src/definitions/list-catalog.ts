@@ -1,30 +1,38 @@
-import { type CollectionDefinition, secondaryIndexes } from '../domain/definition.ts'
+import { secondaryIndexes } from '../domain/definition.ts'
+import { type ExistingDefinition, existingIndexes } from '../domain/existing-indexes.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { internalDatabasePatterns, isUserCollection } from '../domain/namespace.ts'
 import {
   embedded,
   fieldNamed,
   isTruthy,
-  numberOf,
   type RawFields,
   readFields,
   spans,
   stringOf,
-  typedBoolean,
-  typedDouble,
-  typedInt32,
   typedValue,
 } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { codeOf, isTransient } from '../mongo/errors.ts'
 import { RawCursor } from '../mongo/raw-cursor.ts'
+import { asListed } from './as-listed.ts'
 import { isListed, type ListedCollection, listCollections, listDatabases, listIndexesOf } from './listing.ts'
+import { readUnevenIndexes } from './shard-indexes.ts'
 
 /** One collection with its secondary indexes, or one view. */
-export interface ServerCatalogEntry extends ListedCollection, CollectionDefinition {}
+export interface ServerCatalogEntry extends ListedCollection, ExistingDefinition {}
 
 /** All user collections and views of a cluster, by database. */
 export type ClusterCatalog = Map<string, ServerCatalogEntry[]>
+
+/**
+ * Whose indexes of a sharded collection count.
+ *
+ * router       those that the router lists, which are the indexes of one shard
+ * everyShard   those that every shard has; the others are returned as `uneven`. One more command for each collection
+ *              that has chunks on several shards; needs the privilege `indexStats`
+ */
+export type ShardsRead = 'router' | 'everyShard'
 
 /** Parallel commands if each database and collection is listed on its own: half of the client's 64 connections. */
 const commandsAtOnce = 32
@@ -48,6 +56,7 @@ const fewDatabases = 16
 export async function listClusterCatalog(
   cluster: Cluster,
   among: (databases: string[]) => Promise<string[]> = async (databases) => databases,
+  shards: ShardsRead = 'router',
 ): Promise<ClusterCatalog> {
   const found = await readCatalog(cluster)
   if (found) {
@@ -55,7 +64,7 @@ export async function listClusterCatalog(
     for (const database of found.keys()) if (!wanted.has(database)) found.delete(database)
     return found
   }
-  return await listEach(cluster, await among(await listDatabases(cluster)))
+  return await listEach(cluster, await among(await listDatabases(cluster)), { shards })
 }
 
 /**
@@ -65,11 +74,14 @@ export async function listClusterCatalog(
 export async function readDefinitionsOf(
   cluster: Cluster,
   wanted: readonly { database: string; uuid: string }[],
-): Promise<Map<string, CollectionDefinition>> {
+  shards: ShardsRead = 'router',
+): Promise<Map<string, ExistingDefinition>> {
   const uuids = new Set(wanted.map(({ uuid }) => uuid))
-  const definitions = new Map<string, CollectionDefinition>()
+  const definitions = new Map<string, ExistingDefinition>()
   const add = (listed: ServerCatalogEntry[]): void => {
-    for (const { uuid, options, indexes } of listed) if (uuids.has(uuid)) definitions.set(uuid, { options, indexes })
+    for (const { uuid, options, indexes, uneven } of listed) {
+      if (uuids.has(uuid)) definitions.set(uuid, { options, indexes, ...(uneven && { uneven }) })
+    }
   }
   const catalog = uuids.size > fewCollections ? await readCatalog(cluster) : null
   if (catalog) {
@@ -77,7 +89,8 @@ export async function readDefinitionsOf(
     return definitions
   }
   const databases = [...new Set(wanted.map(({ database }) => database))]
-  for (const listed of (await listEach(cluster, databases, ({ uuid }) => uuids.has(uuid))).values()) add(listed)
+  const isWanted = ({ uuid }: ListedCollection): boolean => uuids.has(uuid)
+  for (const listed of (await listEach(cluster, databases, { isWanted, shards })).values()) add(listed)
   return definitions
 }
 
@@ -102,15 +115,16 @@ export async function listDefinitions(
   cluster: Cluster,
   database: string,
   isWanted: (one: ListedCollection) => boolean = () => true,
+  shards: ShardsRead = 'router',
 ): Promise<ServerCatalogEntry[]> {
-  return (await listEach(cluster, [database], isWanted)).get(database) ?? []
+  return (await listEach(cluster, [database], { isWanted, shards })).get(database) ?? []
 }
 
 /** Runs listCollections on each of these databases and listIndexes on each collection. */
 async function listEach(
   cluster: Cluster,
   databases: string[],
-  isWanted: (one: ListedCollection) => boolean = () => true,
+  { isWanted = () => true, shards }: { isWanted?: (one: ListedCollection) => boolean; shards: ShardsRead },
 ): Promise<ClusterCatalog> {
   const found = new Map<string, ListedCollection[]>()
   await inParallel(commandsAtOnce, databases, async (database) => {
@@ -120,7 +134,11 @@ async function listEach(
     listed.flatMap(({ uuid, name }) => (uuid !== '' && isUserCollection(name) ? [{ database, uuid, name }] : [])),
   )
   const indexes = await listIndexesOf(cluster, located, commandsAtOnce)
-  const withIndexes = (one: ListedCollection): ServerCatalogEntry => ({ ...one, indexes: indexes.get(one.uuid) ?? [] })
+  const uneven = shards === 'everyShard' ? await readUnevenIndexes(cluster, located, commandsAtOnce) : null
+  const withIndexes = (one: ListedCollection): ServerCatalogEntry => ({
+    ...one,
+    ...existingIndexes(indexes.get(one.uuid) ?? [], uneven?.get(one.uuid)),
+  })
   return new Map([...found].map(([database, listed]) => [database, listed.map(withIndexes)]))
 }
 
@@ -197,22 +215,6 @@ function readIndexes(array: Buffer): RawFields[] {
   }
   return indexes
 }
-
-/**
- * Converts a value to the type that listIndexes returns (src/mongo/db/list_indexes.idl). The catalog keeps some values
- * in the type in which they were given: an expiry set by collMod is an int64, and a flag may be a number. A value that
- * the conversion would change stays as it is.
- */
-function asListed({ name, value }: RawFields[number]): RawFields[number] {
-  const number = numberOf(value)
-  if (number === undefined) return { name, value }
-  if (flags.has(name)) return { name, value: typedBoolean(number !== 0) }
-  if (name === 'min' || name === 'max') return { name, value: typedDouble(number) }
-  const isInt32 = Number.isInteger(number) && Math.abs(number) < 2 ** 31
-  return { name, value: name === 'expireAfterSeconds' && isInt32 ? typedInt32(number) : value }
-}
-
-const flags = new Set(['unique', 'sparse', 'hidden', 'prepareUnique', 'background'])
 
 /** Reads only the named fields of a document, because most of a row is not needed. */
 function fieldsOf(bytes: Buffer, names: string[]): RawFields {

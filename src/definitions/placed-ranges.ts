@@ -34,8 +34,8 @@ export async function readPlacedRanges(
 }
 
 /**
- * The shards that may hold a chunk that begins at these values: those of its zone, or all if there is no zone or all
- * shards of the zone are draining.
+ * The shards that may hold a chunk that begins at these values: those of its zone, or all of `shards` if the chunk is
+ * in no zone or all shards of its zone are draining.
  */
 export function shardsFor(
   from: KeyValues,

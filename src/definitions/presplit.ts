@@ -27,13 +27,19 @@ const chunkBytes = 128 * 1024 * 1024
  * balancer enough chunks to move later. mongosync uses the same number.
  */
 const chunksPerShardMax = 90
-/** Keeps the splits at about a minute instead of an hour. A collection may still have one chunk for each shard. */
+/**
+ * Limits the time that the splits take to about a minute; without this limit they could take an hour. A collection on
+ * more shards than this still gets one chunk for each shard.
+ */
 const chunksMax = 2_000
 const samplesPerChunk = 20
 
 export interface PresplitContext {
   signal: AbortSignal
+  /** Called when the collection may be distributed unevenly. */
   uneven: (error: unknown) => void
+  /** How many chunks a collection with a hashed field gets, if the start request says so. */
+  numInitialChunks?: number | undefined
 }
 
 /**
@@ -44,7 +50,6 @@ export interface PresplitContext {
  * goes to a shard of that zone.
  * Only an even distribution depends on this function, so refused splits and moves are ignored.
  * @param shards the shards that may receive chunks, beginning with the shard of the first chunks
- * @param uneven called when the collection may be distributed unevenly
  */
 export async function presplit(
   source: Cluster,
@@ -52,7 +57,7 @@ export async function presplit(
   entry: CatalogEntry,
   key: ShardKey,
   shards: readonly string[],
-  { signal, uneven }: PresplitContext,
+  { signal, uneven, numInitialChunks }: PresplitContext,
 ): Promise<void> {
   if (shards.length < 2) return
   const located = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
@@ -62,7 +67,7 @@ export async function presplit(
   const zones = await readPlacedRanges(destination, entry, key, shards)
   const existing = key[0]?.hashed ? await target.chunks() : null
   const planned = existing
-    ? planHashedChunks(existing, key, size, shards.length)
+    ? planHashedChunks(existing, key, size, shards.length, numInitialChunks)
     : await planChunks(source, entry, key, size, shards.length, uneven)
   if (zones.length === 0) {
     if (existing) return await splitFurther(target, existing, planned)
@@ -84,7 +89,7 @@ export async function presplit(
   for (const { from } of chunks) if (!borders.has(from)) await target.split(from)
 }
 
-/** Splits the chunks that the server has placed. It places none on draining shards. */
+/** Splits the existing chunks and moves none, because the server has not placed any on draining shards. */
 async function splitFurther(
   target: SplitCollection,
   existing: readonly Chunk[],
@@ -101,9 +106,10 @@ function planHashedChunks(
   key: ShardKey,
   { bytes }: CollectionSize,
   shards: number,
+  requested = 0,
 ): PlannedChunk[] {
-  const max = Math.max(existing.length, chunksMaxOf(shards))
-  const wanted = Math.min(max, Math.max(existing.length, Math.ceil(bytes / chunkBytes)))
+  const max = Math.max(existing.length, requested || chunksMaxOf(shards))
+  const wanted = Math.min(max, Math.max(existing.length, requested || Math.ceil(bytes / chunkBytes)))
   return chooseChunks(boundariesOf(existing), evenHashes(key, wanted * samplesPerChunk), wanted, max)
 }
 
@@ -118,8 +124,8 @@ async function planChunks(
   const { bytes, documents } = size
   const max = chunksMaxOf(shards)
   const known = await sourceBoundaries(source, entry, key)
-  // At least as many chunks as on the source. A collection that does not have this key there gets one for each shard,
-  // unless it has fewer documents than that.
+  // The plan has at least as many chunks as the source, up to `max`. If the collection does not have this key there, it
+  // has at least one chunk for each shard, but may be a single chunk if there are fewer documents than shards.
   const least = known ? known.length + 1 : documents < shards ? 1 : shards
   const wanted = Math.min(max, Math.max(least, Math.ceil(bytes / chunkBytes)))
   if (wanted === 1) return [{ from: null, weight: 1 }]
@@ -129,7 +135,7 @@ async function planChunks(
   return chooseChunks(known ?? [], samples, wanted, max)
 }
 
-/** Goes on without samples if the server refuses them or takes too long, because a repeated creation would fail again. */
+/** Returns no samples if the server refuses them or takes too long: creating the collection again would fail again. */
 function withoutSamples(uneven: (error: unknown) => void): (error: unknown) => KeyValues[] {
   return (error) => {
     const isRefused = codeOf(error) !== undefined && !isTransient(error)

@@ -16,7 +16,7 @@ export interface DatabaseReadParts {
   followsKeys: boolean
 }
 
-/** The definitions of one source database at one point in time. */
+/** The definitions of one source database, as `readDatabase` returned them. */
 export interface DatabaseSnapshot {
   /** The selected collections and views, without those that convertToCapped still writes. */
   listed: ListedCollection[]

@@ -1,5 +1,6 @@
 import { type BuildIndexes, includedIndexes } from '../domain/build-indexes.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
+import type { IndexSpecification } from '../domain/definition.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
@@ -8,7 +9,7 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { BothCatalogs, CatalogState } from './both-catalogs.ts'
 import { compareDefinitions, type DefinitionStage, type ListedDefinition } from './compare-definitions.ts'
-import { listClusterCatalog, listDefinitions } from './list-catalog.ts'
+import { listClusterCatalog, listDefinitions, type ShardsRead } from './list-catalog.ts'
 import { readDistributions } from './sharding.ts'
 
 /** Number of databases whose differences are confirmed in parallel. */
@@ -41,18 +42,17 @@ export async function findDefinitionMismatches(
   const known = catalog.byDatabase()
   return await retry('comparing definitions', context, async () => {
     const [wanted, existing] = await Promise.all([
-      read ? identified(read.source, selection) : readCatalog(clusters.source, selection),
-      read ? identified(read.destination, selection) : readCatalog(clusters.destination, selection),
+      read ? identified(read.source, selection) : readCatalog(clusters.source, selection, 'router'),
+      read ? identified(read.destination, selection) : readCatalog(clusters.destination, selection, 'everyShard'),
     ])
     const compare = (database: string, ...[source, destination]: [Identified[], Identified[]]): Mismatch[] => {
       const entries = known.get(database) ?? []
-      // A replica set has no shard keys. If it is the source, the key counts that was requested when the collection was
-      // created; if it is the destination, the entries have none.
+      // A replica set has no shard keys. The source's collections are therefore given the key in their catalog entries:
+      // the key that was requested at their creation, or none if the destination is a replica set.
       if (!clusters.source.sharded || !clusters.destination.sharded) {
         for (const one of source) one.shardKey = catalog.get(one.uuid)?.shardKey ?? null
       }
-      const included = (all: Identified[]): Identified[] =>
-        all.map((one) => ({ ...one, indexes: includedIndexes(one.indexes, buildIndexes, one.shardKey) }))
+      const included = (all: Identified[]): Identified[] => all.map((one) => includedExisting(one, buildIndexes))
       return [
         ...compareDefinitions(database, included(source), included(destination), stage, buildIndexes !== 'never'),
         ...findReplaced(entries, source, destination),
@@ -65,13 +65,20 @@ export async function findDefinitionMismatches(
     const confirmed = new Map<string, Mismatch[]>()
     await inParallel(atOnce, differing, async ({ database, namespaces }) => {
       const [source, destination] = await Promise.all([
-        readAgain(clusters.source, database, selection, namespaces),
-        readAgain(clusters.destination, database, selection, namespaces),
+        readAgain(clusters.source, database, selection, namespaces, 'router'),
+        readAgain(clusters.destination, database, selection, namespaces, 'everyShard'),
       ])
       confirmed.set(database, compare(database, source, destination))
     })
     return differing.flatMap(({ database }) => confirmed.get(database) ?? [])
   })
+}
+
+/** The definition with those indexes that the sync creates and compares. */
+function includedExisting(one: Identified, buildIndexes: BuildIndexes): Identified {
+  const included = (all: IndexSpecification[]): IndexSpecification[] => includedIndexes(all, buildIndexes, one.shardKey)
+  const uneven = one.uneven?.filter(({ found }) => included(found).length > 0)
+  return { ...one, indexes: included(one.indexes), ...(uneven && { uneven }) }
 }
 
 /**
@@ -89,9 +96,13 @@ function findReplaced(entries: CatalogEntry[], wanted: Identified[], existing: I
   })
 }
 
-async function readCatalog(cluster: Cluster, selection: Selection): Promise<Map<string, Identified[]>> {
+async function readCatalog(
+  cluster: Cluster,
+  selection: Selection,
+  shards: ShardsRead,
+): Promise<Map<string, Identified[]>> {
   const [catalog, distributions] = await Promise.all([
-    listClusterCatalog(cluster, (databases) => selection.databases(databases)),
+    listClusterCatalog(cluster, (databases) => selection.databases(databases), shards),
     readDistributions(cluster),
   ])
   return await identified({ catalog, distributions }, selection)
@@ -119,11 +130,12 @@ async function readAgain(
   database: string,
   selection: Selection,
   namespaces: ReadonlySet<string>,
+  shards: ShardsRead,
 ): Promise<Identified[]> {
   const isWanted = ({ name }: { name: string }): boolean =>
     isUserCollection(name) && namespaces.has(namespace(database, name))
   const [listed, distributions] = await Promise.all([
-    listDefinitions(cluster, database, isWanted).then((all) => selection.among(database, all)),
+    listDefinitions(cluster, database, isWanted, shards).then((all) => selection.among(database, all)),
     readDistributions(cluster, database),
   ])
   const keys = new Map(distributions.map(({ uuid, key }) => [uuid, key]))

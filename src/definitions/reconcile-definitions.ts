@@ -91,8 +91,8 @@ export class DefinitionReconciler {
   ): Promise<ObservedDatabase> {
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
       // Once the oplog no-op is committed, everything up to this time is committed on each shard, and the read below
-      // shows it. The time is never later than the no-op, because a deposed primary may report a time ahead of its
-      // successor.
+      // shows it. The time is limited to that of the no-op, because a deposed primary may have reported a later time
+      // than that of its successor.
       const { latest } = this.#source
       const time = earlierOf(
         latest,
@@ -133,7 +133,7 @@ export class DefinitionReconciler {
       for (const entry of this.#catalog.inDatabase(database)) {
         const name = byUuid.get(entry.uuid)?.name
         if (entry.destinationUUID || !name || name === entry.name) continue
-        // The source renamed the collection after its entry was stored and before the destination's UUID was.
+        // The source renamed the collection after its entry was stored and before the destination's UUID was stored.
         await this.#destination.dropUnrecorded(database, entry.name)
         entry.name = name
         entry.sourceName = name
@@ -152,7 +152,8 @@ export class DefinitionReconciler {
         (entry, name) => this.#move(entry, name),
       )
       const { created, upToDate } = await this.#create(database, present, snapshot, stateOf)
-      // Stored after the clones, because the next read finds them only while the stored placement is the former one.
+      // Stored after the clones are in the catalog: a read finds clones only while the stored placement is the former
+      // one.
       await this.#placements.record(database, snapshot)
       const indexesOf = new Set(upToDate)
       // At the commit, options are compared with those that exist on the destination: an option may have been set but
@@ -214,9 +215,9 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Databases of a sharded source whose placement, or the shard key of one of their collections, is not the stored
-   * one. 6.0.27 emits no event for refineCollectionShardKey, nor for a movePrimary without collections to clone. Also
-   * returns the namespaces of the collections in the catalog that are being resharded.
+   * Returns the databases of a sharded source whose placement differs from the stored one, or that have a collection
+   * whose shard key does. 6.0.27 emits no event for refineCollectionShardKey, nor for a movePrimary without collections
+   * to clone. Also returns the namespaces of the collections in the catalog that are being resharded.
    */
   async silentlyResharded(): Promise<{ databases: string[]; resharding: string[] }> {
     if (!this.#source.sharded) return { databases: [], resharding: [] }
@@ -232,7 +233,7 @@ export class DefinitionReconciler {
     return { databases: [...changed], resharding }
   }
 
-  /** Definitions of a source older than 6.0 that differ from the catalog; nothing for later releases. */
+  /** Definitions of a source older than 6.0 that differ from the catalog. Finds nothing on later releases. */
   async silentChanges(withIndexes: boolean): Promise<SilentChanges> {
     if (!this.#source.before6) return { unknown: new Map(), changed: new Map() }
     const included = withIndexes ? this.#destination.indexes.included : null
@@ -240,8 +241,8 @@ export class DefinitionReconciler {
   }
 
   /**
-   * A source older than 6.0 emits no events for views. Views hold no documents, so this runs once the writes have
-   * stopped.
+   * Makes the destination's views equal if the source is older than 6.0, which emits no events for views. Views hold no
+   * documents, so it is enough to run this once, after writes have stopped.
    */
   async followSilentViews(): Promise<void> {
     if (!this.#source.before6) return
@@ -256,7 +257,7 @@ export class DefinitionReconciler {
     })
   }
 
-  /** Keeps the destination's views whose names the filter does not select. */
+  /** Drops the destination's views that are not wanted, except those that the filter does not select. */
   async #dropViewsExcept(database: string, wanted: ListedCollection[]): Promise<void> {
     const ours = (views: ListedCollection[]): Promise<ListedCollection[]> => this.#selection.among(database, views)
     await this.#destination.dropViewsExcept(database, wanted, ours)
@@ -274,8 +275,8 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Builds the indexes of a collection whose copy has ended, if they were left out until then. No definition of the
-   * collection may be followed meanwhile, but documents may be written.
+   * Builds the indexes of a collection whose copy has ended, if they were left out until then. Meanwhile the
+   * collection's definition must not be reconciled, but its documents may be written.
    */
   async buildAwaited(entry: CatalogEntry): Promise<void> {
     const what = `building the indexes of ${namespace(entry.database, entry.name)}`
@@ -323,7 +324,7 @@ export class DefinitionReconciler {
     }
     const created = new Set(intents.map(({ uuid }) => uuid))
     if (intents.length === 0) return { created, upToDate }
-    // The intent is stored first, so that a collection created right before a crash is recognized as ours.
+    // The intent is stored first, so that a collection created right before a crash is recognized as tandem's.
     await this.#metadata.collections.save(intents)
     // Added now, because a retry may find these collections dropped or renamed on the source.
     for (const entry of intents) if (!this.#catalog.get(entry.uuid)) this.#catalog.add(entry)

@@ -32,7 +32,7 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
     if (fieldNamed(options, 'encryptedFields')) {
       throw new FatalError(
         'UnsupportedCollection',
-        `${namespace(database, name)} uses Queryable Encryption, which tandem cannot copy. Drop it on the source or exclude it by a filter at start; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
+        `${namespace(database, name)} uses Queryable Encryption, which tandem cannot copy. Drop it on the source or exclude it by a filter; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
       )
     }
   }

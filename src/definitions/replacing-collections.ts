@@ -10,7 +10,10 @@ import type { ListedCollection } from './listing.ts'
 export class ReplacingCollections {
   readonly #source: Cluster
   readonly #catalog: Catalog
-  /** The collections that await an event, as UUIDs by database. Kept, because a retry no longer finds the former ones. */
+  /**
+   * The collections that await an event, as UUIDs by database. They are remembered, because on a retry the collections
+   * whose names they have taken are no longer in the catalog.
+   */
   readonly #awaited = new Map<string, ReadonlySet<string>>()
 
   constructor(source: Cluster, catalog: Catalog) {

@@ -11,9 +11,10 @@ export const minKey: TypedValue = Buffer.from([bsonType.minKey])
 const sampleLimitMS = 10 * 60_000
 
 /**
- * The largest sample. Each shard of the source draws the whole number from its own documents: with a random cursor if
- * it is less than a twentieth of them, and otherwise by reading all. The limit is half of that, because some shards have
- * fewer documents than the average. A small collection may be read as a whole, because that is quick.
+ * The largest number of samples. Each shard of the source draws this many from its own documents: with a random cursor
+ * if they are less than a twentieth of its documents, and otherwise by reading all of them. The limit is a fortieth of
+ * the documents of an average shard, because some shards have fewer. A small collection may be read as a whole, because
+ * that is quick.
  */
 export function samplesMax({ bytes, documents }: CollectionSize, sourceShards: number): number {
   return bytes <= readWholeBytesMax ? documents : Math.floor(documents / (40 * sourceShards))

@@ -2,7 +2,7 @@ import { type Document, type Timestamp, UUID } from 'mongodb'
 import { isUserCollection, isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { bsonType, embedded, fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
 import { canBecomeKey, requestedShardKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
-import type { ShardingOptions } from '../domain/start-request.ts'
+import type { ShardingEntry } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
@@ -18,6 +18,10 @@ export interface Distribution {
   uuid: string
   /** Null for an unsharded collection. 8.0 and later list those that moveCollection or unshardCollection has moved. */
   key: ShardKey | null
+  /** The collection has a default collation other than the simple one. Shard keys always use the simple collation. */
+  collated: boolean
+  /** Whether shardCollection was told that the values of the key are unique. */
+  unique: boolean
   /**
    * A reshardCollection, moveCollection or unshardCollection is in progress. Its result is a collection with another
    * UUID.
@@ -35,11 +39,14 @@ export function toDistribution(document: Buffer): Distribution | null {
   const fields = readFields(document)
   const uuid = fieldNamed(fields, 'uuid')
   const key = fieldNamed(fields, 'key')
+  const collation = fieldNamed(fields, 'defaultCollation')
   if (uuid?.[0] !== bsonType.binary || !key) return null
   return {
     name: stringOf(fieldNamed(fields, '_id')) ?? '',
     uuid: uuid.latin1Slice(6),
     key: isTruthy(fieldNamed(fields, 'unsplittable')) ? null : toShardKey(readFields(embedded(key))),
+    collated: collation !== undefined && readFields(embedded(collation)).length > 0,
+    unique: isTruthy(fieldNamed(fields, 'unique')),
     resharding: fieldNamed(fields, 'reshardingFields') !== undefined,
   }
 }
@@ -64,7 +71,7 @@ export async function readDistribution(
   return found.find((one) => one?.uuid === uuid) ?? undefined
 }
 
-export type ShardingEntries = ShardingOptions['shardingEntries']
+export type ShardingEntries = readonly ShardingEntry[]
 
 /**
  * The shard key that a collection must have on a sharded destination: that of the source's collection, or the one that

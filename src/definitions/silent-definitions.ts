@@ -20,11 +20,11 @@ export interface SilentChanges {
   changed: Map<string, string>
 }
 
-/** The indexes of a collection with this shard key that the sync creates and compares. */
+/** Selects, from all indexes of a collection with this shard key, those that the sync creates and compares. */
 type IncludedIndexes = (all: IndexSpecification[], shardKey: CatalogEntry['shardKey']) => IndexSpecification[]
 
 /**
- * Finds changed definitions that a committed read confirms. Views are not compared.
+ * Finds changed definitions and confirms them with a majority-committed read. Views are not compared.
  * @param included selects the indexes that are compared; null if indexes are not compared
  */
 export async function findSilentChanges(

@@ -38,7 +38,7 @@ export class SplitCollection {
     return await readChunks(this.#destination, this.#entry.destinationUUID)
   }
 
-  /** Null is the lower bound of the first chunk, which needs no split. */
+  /** Splits the chunk that contains these values. Null is the lower bound of the first chunk, which needs no split. */
   async split(at: KeyValues | null): Promise<void> {
     if (at === null) return
     const command = { split: this.#name, middle: this.#bound(at) }
@@ -53,9 +53,9 @@ export class SplitCollection {
   }
 
   /**
-   * Repeats a change after a transient error: a shard refuses a move while another one is not finished, or elects a
-   * primary. Ignores other errors of the server, some of which have no code: the server refuses to split at the minimum
-   * key or at an existing chunk boundary, and it may refuse to move a chunk.
+   * Repeats a change after a transient error. For example, a shard may be electing a primary, or refuse a move because
+   * another move is not finished. Ignores other errors of the server, some of which have no code: the server refuses to
+   * split at the minimum key or at an existing chunk boundary, and it may refuse to move a chunk.
    */
   async #attempt(change: () => Promise<unknown>): Promise<void> {
     const { signal, uneven } = this.#context
@@ -86,7 +86,7 @@ export class SplitCollection {
   }
 }
 
+/** With these limits the delays add up to 13 seconds. A shard elects a primary within about ten seconds. */
 const firstDelayMS = 25
-/** A shard that elects a primary answers within about ten seconds. */
 const longestDelayMS = 2_000
 const attemptsMax = 12

@@ -7,8 +7,9 @@ import { readDocuments } from './read-documents.ts'
 import { movedText, targetOf } from './write-identities.ts'
 
 /**
- * Returns which of these documents the destination has under other shard key values than these, or may have: those that
- * a filter cannot express, and those that are equal in another encoding.
+ * Returns the identities of those documents that the destination holds, or may hold, with different shard key values.
+ * This includes documents whose shard key values a filter cannot express, and documents whose values on the destination
+ * are equal but encoded differently.
  * @throws MovedError if the destination's collection is not in the entry's namespace
  */
 export async function placedElsewhere(
@@ -35,7 +36,8 @@ export async function placedElsewhere(
       }
     }
   } catch (error) {
-    // The same error as that of a write, so that the caller locates the collection on the destination, not on the source.
+    // Throws the same error as a write does, so that the caller looks for the collection on the destination and not on
+    // the source.
     if (renamedTo(error) !== undefined) throw new MovedError(movedText(entry, error))
     throw error
   }

@@ -38,7 +38,7 @@ export async function reconcileUnread(
   const { source } = dependencies
   // The destination's key shows whether it has a document under another key. Without one, a document could be replaced
   // by another one with the same `_id`.
-  const map = source.idsMayRepeat && isKeyed(entry) ? chunkMapOf(source, entry) : null
+  const map = source.idsMayRepeat && isKeyed(entry) ? chunkMapOf(source, entry, dependencies.context.journal) : null
   if (!map) return await reconcileByIds(dependencies, entry, unread, notBefore, mayHaveDuplicates)
   const { groups, byId } = planReads(map, unread, ({ documentKey }) => documentKey)
   const again = [...byId]

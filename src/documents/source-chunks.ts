@@ -1,5 +1,8 @@
 import { readDistribution } from '../definitions/sharding.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
 import { ChunkMap } from '../domain/chunk-map.ts'
+import { errorText } from '../domain/error-text.ts'
+import type { Journal } from '../domain/journal.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { chunksVersion, readChunkStarts } from '../mongo/config-database.ts'
@@ -11,12 +14,16 @@ const chunksMax = 50_000
 /** The largest number of collections per cluster whose maps are kept. */
 const collectionsMax = 1_000
 
+type Collection = Pick<CatalogEntry, 'database' | 'sourceName' | 'uuid'>
+
 interface Known {
   map: ChunkMap | null
   version: string
   /** `performance.now()` of the end of the last read. */
   readAt: number
   isReading: boolean
+  /** The error of the last read. It is null after a success. The first of several failures in a row is logged. */
+  failure: { error: string; isLogged: boolean } | null
 }
 
 const known = new WeakMap<Cluster, Map<string, Known>>()
@@ -24,37 +31,44 @@ const known = new WeakMap<Cluster, Map<string, Known>>()
 /**
  * The chunks of a sharded collection of the source; null if the map is not known, or if one shard has all chunks. Never
  * waits: the chunks are read in the background, and until then, or when that fails, documents are read without a map.
+ * @param journal receives a line when the chunks could not be read, also if another caller began the read
  */
-export function chunkMapOf(
-  source: Cluster,
-  collection: { database: string; sourceName: string; uuid: string },
-): ChunkMap | null {
+export function chunkMapOf(source: Cluster, collection: Collection, journal?: Journal): ChunkMap | null {
   const maps = known.get(source) ?? new Map<string, Known>()
   known.set(source, maps)
   let one = maps.get(collection.uuid)
   if (!one) {
     if (maps.size >= collectionsMax) maps.clear()
-    one = { map: null, version: '', readAt: Number.NEGATIVE_INFINITY, isReading: false }
+    one = { map: null, version: '', readAt: Number.NEGATIVE_INFINITY, isReading: false, failure: null }
     maps.set(collection.uuid, one)
   }
   if (!one.isReading && performance.now() - one.readAt > refreshMS) {
     one.isReading = true
-    source.endLater(refresh(source, collection, one))
+    const isRead = refresh(source, collection, one)
+    source.endLater(journal ? isRead.then(() => logFailure(collection, one, journal)) : isRead)
   }
+  if (journal) logFailure(collection, one, journal)
   return one.map
 }
 
+function logFailure({ database, sourceName }: Collection, { failure, map }: Known, journal: Journal): void {
+  if (!failure || failure.isLogged) return
+  failure.isLogged = true
+  const instead = map
+    ? 'the chunks that were read before are used; documents that have moved since are read from every shard'
+    : 'changed documents are read by _id, from every shard'
+  journal('chunks not read', { namespace: namespace(database, sourceName), error: failure.error, instead })
+}
+
 /** Never rejects. After a failure the former map stays in use, because an outdated map is not wrong. */
-async function refresh(
-  source: Cluster,
-  { database, sourceName, uuid }: { database: string; sourceName: string; uuid: string },
-  into: Known,
-): Promise<void> {
+async function refresh(source: Cluster, { database, sourceName, uuid }: Collection, into: Known): Promise<void> {
   try {
     const distribution = await readDistribution(source, namespace(database, sourceName), uuid)
     const version = JSON.stringify([distribution?.key, await chunksVersion(source, uuid)])
-    if (version === into.version) return
-    const starts = distribution?.key ? await readChunkStarts(source, uuid, chunksMax) : null
+    const isUnchanged = version === into.version
+    const starts = !isUnchanged && distribution?.key ? await readChunkStarts(source, uuid, chunksMax) : null
+    into.failure = null
+    if (isUnchanged) return
     const map = distribution?.key && starts ? new ChunkMap(distribution.key, starts) : null
     if (map && !map.isConsistent) {
       // The key was refined between the reads. Documents are read without a map until the next refresh.
@@ -63,8 +77,9 @@ async function refresh(
     }
     into.map = map?.isDistributed ? map : null
     into.version = version
-  } catch {
-    // The next refresh repeats it.
+  } catch (error) {
+    // The next refresh repeats the read.
+    into.failure ??= { error: errorText(error), isLogged: false }
   } finally {
     into.readAt = performance.now()
     into.isReading = false

@@ -16,6 +16,11 @@ export function ordinalOf(time: ClusterTime): number {
   return Number(time & 0xffffffffn)
 }
 
+/** Whole seconds from one time to a later one; negative if `to` is earlier. */
+export function secondsBetween(from: ClusterTime, to: ClusterTime): number {
+  return secondsOf(to) - secondsOf(from)
+}
+
 export function laterOf(one: ClusterTime, other: ClusterTime): ClusterTime {
   return one > other ? one : other
 }

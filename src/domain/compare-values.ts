@@ -3,7 +3,7 @@ import { bsonType, decimalParts, embedded, readFields, type TypedValue } from '.
 /**
  * Compares two values as the server orders them under the simple collation
  * (https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/). A decimal128 is compared by its nearest
- * double, so two close numbers may count as equal.
+ * double, so the result may be wrong for a decimal128 and a number that is equal to it or very close.
  */
 export function compareValues(one: TypedValue, other: TypedValue): number {
   const [order, otherOrder] = [orderOf(one), orderOf(other)]

@@ -48,10 +48,15 @@ export interface JournalFields {
   'convergence requested': { all: boolean }
   'filter changed': { dropExcluded: boolean }
   'namespace excluded': { namespace: string; dropped: boolean }
+  'metadata indexes not created': { error: string }
   'options not restored': { namespace: string; error: string }
   'uneven distribution': { namespace: string; error: string }
+  /** The shard key is unique on the source, or was to be, and the destination does not record that. */
+  'shard key not unique': { namespace: string }
   'zone not copied': { what: string; error: string }
   'balancing not copied': { namespace: string; error: string }
+  /** `instead`: how documents of this collection are read until its chunks are read. */
+  'chunks not read': { namespace: string; error: string; instead: string }
   /**
    * `all`: true if all collections converge from a new start time; false if the requested collections converge, and the
    * stored positions stay.
@@ -140,10 +145,13 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'convergence requested': 'warn',
   'filter changed': 'info',
   'namespace excluded': 'info',
+  'metadata indexes not created': 'warn',
   'options not restored': 'warn',
   'uneven distribution': 'warn',
+  'shard key not unique': 'warn',
   'zone not copied': 'warn',
   'balancing not copied': 'warn',
+  'chunks not read': 'warn',
   'convergence planned': 'info',
   'copy order': 'info',
   'copy begins again': 'warn',

@@ -5,7 +5,7 @@
 export const metadataDatabase = 'mongosync_internal_tandem'
 
 /**
- * The database in which releases before 0.2 kept the metadata of a sync. A sync that one of them began stays there until
+ * The database in which earlier releases kept the metadata of a sync. A sync that one of them began stays there until
  * it is cleaned (`OlderMetadata`).
  */
 export const olderMetadataDatabase = 'tandem_internal'

@@ -11,6 +11,11 @@ export interface GivenCommand {
   command: PeerCommand
   request?: CommitRequest
   filter?: FilterRequest
+  /**
+   * Set for an abort: how many commits had been aborted before the one that is to be aborted. Null if no commit was under
+   * way when the abort was sent. An earlier release does not set it.
+   */
+  abortsBefore?: number | null
 }
 
 /** The answer of an instance to a command that was sent to it. */

@@ -47,7 +47,7 @@ export interface Progress {
   verification: { source: VerificationSide; destination: VerificationSide } | null
   failure?: Failure
   warnings?: string[]
-  /** Absent while the copy runs, and while the lag does not become smaller. */
+  /** Absent while the copy runs, outside RUNNING, and while the lag does not decrease. */
   estimatedSecondsToCatchUp?: number
   estimatedOplogTimeRemaining?: string
   /** The remaining oplog time in seconds, for the metrics. */

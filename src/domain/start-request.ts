@@ -58,9 +58,28 @@ export interface NamespaceFilter {
 
 export interface ShardingOptions {
   createSupportingIndexes: boolean
-  shardingEntries: {
-    database: string
-    collection: string
-    shardCollection: { key: Record<string, number | 'hashed'>[] }
-  }[]
+  shardingEntries: ShardingEntry[]
+}
+
+/** How one collection of a replica set becomes sharded on the destination. */
+export interface ShardingEntry {
+  database: string
+  collection: string
+  /**
+   * The key, and options of shardCollection
+   * (https://www.mongodb.com/docs/manual/reference/command/shardCollection/). A missing option is false, or the
+   * server's choice.
+   */
+  shardCollection: {
+    key: Record<string, number | 'hashed'>[]
+    unique?: boolean | undefined
+    numInitialChunks?: number | undefined
+    presplitHashedZones?: boolean | undefined
+  }
+}
+
+/** Whether an entry has an option that releases before its introduction would ignore. */
+export function hasShardingOptions({ shardCollection }: ShardingEntry): boolean {
+  const { unique, numInitialChunks, presplitHashedZones } = shardCollection
+  return unique === true || numInitialChunks !== undefined || presplitHashedZones === true
 }

@@ -5,7 +5,7 @@ import { ConnectionString } from 'mongodb-connection-string-url'
  * silently overridden. Otherwise an operator who sets another read or write concern would believe that it applies.
  */
 
-/** Parses a connection string with the driver's own parser; returns null if the driver would refuse it. */
+/** Parses a connection string with the driver's own parser. Returns null if that parser rejects it. */
 function parseUri(uri: string): ConnectionString | null {
   try {
     return new ConnectionString(uri)
@@ -15,8 +15,8 @@ function parseUri(uri: string): ConnectionString | null {
 }
 
 /**
- * Returns the problems of a connection string; none if tandem accepts it. The texts contain no part of it, except the
- * name of an unknown compressor.
+ * Returns the problems of a connection string, or an empty array if tandem accepts it. The texts contain no part of the
+ * connection string, except the name of an unknown compressor.
  */
 export function checkUri(name: string, uri: string): string[] {
   const parsed = parseUri(uri)

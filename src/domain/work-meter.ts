@@ -31,7 +31,7 @@ export class WorkMeter {
   streamBytes = 0
   definitionEvents = 0
   retries = 0
-  /** When the work last made progress, ms since 1970; null before any. */
+  /** When the work last made progress, in ms since 1970; null if it has made none. */
   progressedAt: number | null = null
   readonly #flushes: Durations[] = []
   #lanes: LaneDepths | null = null

@@ -48,7 +48,7 @@ export interface InventoryReport {
   compared: string[]
 }
 
-/** Reads what tandem does not sync from both clusters, and compares it. */
+/** Reads from both clusters the items that tandem does not sync, and compares them. */
 export async function compareClusters(left: InventoryCluster, right: InventoryCluster): Promise<InventoryReport> {
   const report: InventoryReport = { differences: [], notCompared: [], compared: [] }
   await Promise.all([left.isSharded(), right.isSharded()])
@@ -66,7 +66,7 @@ export async function compareClusters(left: InventoryCluster, right: InventoryCl
       report.notCompared.push({
         kind: kind.name,
         cluster,
-        reason: 'this kind does not exist, or cannot be read, in its release or topology',
+        reason: 'this kind does not exist, or cannot be read, in the release or topology of this cluster',
       })
     }
   }

@@ -14,7 +14,7 @@ const selectionTimeoutMS = 10_000
 const authenticationFailed = 18
 const unauthorized = 13
 
-/** One of the two clusters. It is only read. */
+/** One of the two clusters. This class sends it no writes. */
 export class InventoryCluster {
   readonly name: string
   readonly #client: MongoClient
@@ -42,7 +42,10 @@ export class InventoryCluster {
     }
   }
 
-  /** Runs a command. An error of the server is thrown as it is, because the caller may expect it. */
+  /**
+   * Runs a command. Throws a server error unchanged, because the caller may expect it, except AuthenticationFailed,
+   * which becomes an InventoryError like every other error.
+   */
   async read(database: string, command: Document): Promise<Document> {
     return await this.#run(() => this.#client.db(database).command(command))
   }
@@ -51,7 +54,7 @@ export class InventoryCluster {
     return await this.#run(() => this.#client.db(database).collection(collection).aggregate(pipeline).toArray())
   }
 
-  /** The databases of users. */
+  /** The names of all databases except the internal ones (`isUserDatabase`). */
   databases(): Promise<string[]> {
     this.#databases ??= this.read('admin', { listDatabases: 1, nameOnly: true, authorizedDatabases: false }).then(
       ({ databases }) => (databases as { name: string }[]).map(({ name }) => name).filter(isUserDatabase),
@@ -90,9 +93,9 @@ export function isUnauthorized(error: unknown): boolean {
 }
 
 /**
- * The server does not know the command, the stage or the parameter, or it is not available in this topology: codes of
- * InvalidOptions, CommandNotFound, CommandNotSupported, SearchNotEnabled, an unknown stage, and `$listSearchIndexes`
- * without a search server.
+ * Error codes which say that the server does not know the command, the stage or the parameter, or does not support it
+ * in this topology: CommandNotFound, InvalidOptions, CommandNotSupported, SearchNotEnabled, an unknown stage, and
+ * `$listSearchIndexes` without a search server.
  */
 const unknownCodes = [59, 72, 115, 31082, 40324, 6047401]
 

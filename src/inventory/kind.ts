@@ -13,8 +13,8 @@ export interface Item {
 export interface Command {
   text: string
   /**
-   * Why an administrator has to decide on it: it removes something, is hard to undo, or has no effect on this release. It
-   * is printed as a comment.
+   * Why an administrator has to decide on it: it removes something, is hard to undo, or has no effect on this release.
+   * It is printed as a comment.
    */
   review?: string
 }
@@ -30,7 +30,10 @@ export interface Kind {
   name: string
   /** The privilege that a user needs to read them, as text. */
   privilege: string
-  /** Null if this server does not know the kind. Throws the server's error if the user may not read it. */
+  /**
+   * Returns null if the kind does not exist in the cluster's release or topology. Throws the server's error if the user
+   * may not read it.
+   */
   read: (cluster: InventoryCluster) => Promise<Item[] | null>
   /** Returns the commands that make the item on cluster1 equal to the item on cluster0. */
   commands: (pair: Pair) => Command[]

@@ -4,7 +4,7 @@ import type { Command, Item, Kind, Pair } from './kind.ts'
 import { canonical, shellDatabase, shellText, shellValue } from './shell-text.ts'
 import { inAnyOrder, restrictionsOf } from './users.ts'
 
-/** Roles that users have defined. */
+/** User-defined roles. */
 export const roles: Kind = {
   name: 'role',
   privilege: 'viewRole on every database (in the role userAdminAnyDatabase)',
@@ -23,7 +23,11 @@ async function readRoles(cluster: InventoryCluster): Promise<Item[]> {
   return items
 }
 
-/** A database with roles may have no collection. `rolesInfo` lists the roles of one database only. */
+/**
+ * Returns the databases whose roles are read, because `rolesInfo` lists the roles of one database only. A database with
+ * roles may have no collection. A user who may not read `system.roles` gets only the roles of `admin` and of databases
+ * with collections.
+ */
 async function databasesWithRoles(cluster: InventoryCluster): Promise<string[]> {
   try {
     const { values } = await cluster.read('admin', { distinct: 'system.roles', key: 'db' })

@@ -20,8 +20,9 @@ export interface InventoryOutput {
 }
 
 /**
- * `tandem inventory`: compares what tandem does not sync, and prints the differences with the commands that make cluster1
- * equal to cluster0. Returns the exit code: 0 nothing differs, 1 something differs, 2 not everything could be compared.
+ * `tandem inventory`: compares what tandem does not sync, and prints the differences with the commands that make
+ * cluster1 equal to cluster0. Returns the exit code: 0 nothing differs, 1 something differs, 2 not everything could be
+ * compared.
  */
 export async function runInventory(options: InventoryOptions, output: InventoryOutput): Promise<0 | 1 | 2> {
   const clusters: InventoryCluster[] = []

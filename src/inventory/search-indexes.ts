@@ -49,6 +49,7 @@ function commands({ how, ours, theirs }: Pair): Command[] {
   if (how === 'extra') return [drop]
   const create = `${target}.createSearchIndex(${[shellText(name), shellText(type), shellValue(definition)].join(', ')})`
   if (how === 'missing') return [{ text: create }]
-  if (canonical(theirs.value['type']) !== canonical(type)) return [drop, { text: create, review: 'after the removal' }]
+  if (canonical(theirs.value['type']) !== canonical(type))
+    return [drop, { text: create, review: 'run it after the removal' }]
   return [{ text: `${target}.updateSearchIndex(${shellText(name)}, ${shellValue(definition)})` }]
 }

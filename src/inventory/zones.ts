@@ -54,5 +54,5 @@ function shardCommands({ how, ours, theirs }: Pair): Command[] {
   const { shard, zone } = (ours ?? theirs).value
   const given = `${shellText(shard)}, ${shellText(zone)}`
   if (how === 'extra') return [{ text: `sh.removeShardFromZone(${given})`, review: 'moves chunks' }]
-  return [{ text: `sh.addShardToZone(${given})`, review: 'the shards of the two clusters may have other names' }]
+  return [{ text: `sh.addShardToZone(${given})`, review: 'the shards of the two clusters may have different names' }]
 }

@@ -73,7 +73,9 @@ export class LogFile {
     this.#opened()
   }
 
-  /** Throws the system's error. The line is lost, and the next call tries to write its own line. */
+  /**
+   * Throws the system's error if the write fails. The line is then lost, and the next call tries to write its own line.
+   */
   write(line: string): void {
     const bytes = Buffer.byteLength(line)
     if (this.#opened().bytes + bytes > this.#fullAt) this.#rotateWhenFull(bytes)
@@ -83,8 +85,8 @@ export class LogFile {
   }
 
   /**
-   * Rotates the current file regardless of its size, unless it is empty. A failed rotation is tried again with a later
-   * line.
+   * Rotates the current file regardless of its size, unless it is empty. A failed rotation is tried again when the file
+   * reaches its size limit (`#fullAt`).
    */
   rotate(): void {
     this.#fullAt = 0

@@ -19,8 +19,8 @@ const schemaVersion = 2
 const readableVersions = [1, schemaVersion]
 
 /**
- * The command trail of all instances: collection `audit` of the metadata database. Nothing is retried, and no lease is
- * needed, because an entry belongs to the one process that received the command.
+ * The audit trail of the commands of all instances: collection `audit` of the metadata database. Nothing is retried,
+ * and no lease is needed, because an entry belongs to the one process that received the command.
  */
 export class AuditStore {
   readonly #metadata: UnfencedMetadata
@@ -30,7 +30,7 @@ export class AuditStore {
 
   /**
    * Adds entries, and removes the oldest beyond `auditEntriesMax`. The entry with the outcome of a command replaces its
-   * receipt (outcome `received`). A receipt never replaces an entry, because the server may receive it last.
+   * receipt (outcome `received`). A receipt never replaces an entry, because the receipt may reach the server last.
    */
   async add(entries: readonly AuditEntry[]): Promise<void> {
     const documents = entries.map(({ id, ...entry }) => ({ _id: id, ...entry, schemaVersion }))

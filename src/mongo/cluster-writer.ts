@@ -14,7 +14,10 @@ import {
 import { CheckedText } from './raw-values.ts'
 import type { NumberedWrite } from './write-sessions.ts'
 
-/** The server ends a write before the client gives up on it, so that no write continues unobserved. */
+/**
+ * The server's time limit of a write, in ms. It is shorter than the client's limit, so that no write continues on the
+ * server after the client has given up on it.
+ */
 export const writeLimitMS = 25_000
 
 /** Sends writes to a cluster under the cluster's fence, and waits for the end of those whose outcome is unknown. */
@@ -58,8 +61,8 @@ export class ClusterWriter {
 
   /**
    * Sends the command as a transaction of its own. Returns null when the server has aborted it, so that none of its
-   * statements took effect. The server aborts transactions on capped collections, when one statement fails, and when a
-   * lock is not free within 5 ms (`maxTransactionLockRequestTimeoutMillis`).
+   * statements took effect. The server aborts a transaction that writes to a capped collection, in which a statement
+   * fails, or that does not get a lock within 5 ms (`maxTransactionLockRequestTimeoutMillis`).
    * https://www.mongodb.com/docs/manual/core/transactions-production-consideration/
    */
   async #transact(

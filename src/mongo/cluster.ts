@@ -51,11 +51,13 @@ export class Cluster {
    * write blocking. Other clusters reject the field.
    */
   writesCarryBypass = false
+  /** The release of the server that the connection string reaches, such as "6.0.27". Set by `readFacts`. */
+  version = ''
   /** The connection goes through mongos. Set by `readFacts`. */
   sharded = false
   /**
-   * Whether two shards may have documents with the same `_id`. A sharded cluster allows that; the simulation, which has
-   * no document keys, has several shards without it.
+   * Whether two shards may have documents with the same `_id`. Every sharded cluster allows that. Only the simulation,
+   * whose change events contain no shard key values, simulates several shards and leaves this false.
    */
   idsMayRepeat = false
   /** Runs a release before 6.0: commands have no `collectionUUID` and change streams have no `showExpandedEvents`. */

@@ -96,7 +96,7 @@ function pipelineOf({ limit, after }: CollectionsPage, verified: boolean, foremo
     sums('segments', {
       copiedBytes: { $sum: '$bytes' },
       copiedDocuments: { $sum: '$documents' },
-      // A segment that is read in natural order has a range more than splits.
+      // A segment that is read in natural order has one more range than it has splits. Any other segment is one range.
       ranges: { $sum: { $add: [1, { $size: { $ifNull: ['$splits', []] } }] } },
     }),
     sums('verifiedRanges', {

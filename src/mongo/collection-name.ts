@@ -31,14 +31,15 @@ class GoneError extends Error {
 
 /**
  * The catalog's namespace of the collection is outdated: the collection was renamed or dropped, on the source or by
- * another instance. The error is transient, because a later event or the stored catalog contains the current name. If it
- * persists, the retries end with a named failure.
+ * another instance. The error is transient, because a later event or the stored catalog contains the current name. If
+ * it persists, the retries end with a named failure.
  */
 export class MovedError extends TransientReplyError {}
 
 /**
- * The result of a CollectionUUIDMismatch: the collection's current name in the same database, or null when it is gone
- * (dropped, or renamed into another database, which gives it a new UUID). Undefined for any other error.
+ * Returns what a CollectionUUIDMismatch reports: the collection's current name in the same database, or null when it is
+ * gone (dropped, or renamed into another database, which gives it a new UUID). Also returns null for the GoneError of
+ * `unlessGone`, and undefined for any other error.
  */
 export function renamedTo(error: unknown): string | null | undefined {
   if (error instanceof GoneError) return null

@@ -178,8 +178,9 @@ export class CollectionStore {
    * UUIDs of collections whose copy has not ended. If all partitions of a collection have ended its copy, this method
    * first stores the collection as copied: the instance that ended the last partition may have crashed before it did
    * so.
+   * @param until once it is aborted, a removal of tombstones stops, and this method rejects with StoppedError
    */
-  async copying(partitionCount: number): Promise<string[]> {
+  async copying(partitionCount: number, until?: AbortSignal): Promise<string[]> {
     const projection = { schemaVersion: 1, endedPartitions: 1, convergedFrom: 1 }
     const found = await this.#stored.find('collections', { state: 'copying' }, { projection })
     const copying: string[] = []
@@ -187,7 +188,7 @@ export class CollectionStore {
       const uuid = fromUuid(document['_id'] as Binary)
       const ended = (document['endedPartitions'] as number[]).length === partitionCount
       if (!ended || (await this.endCopy(uuid, new Map(), partitionCount)) === null) copying.push(uuid)
-      else await this.#others.tombstones.remove([{ uuid, convergedFrom: convergedFromOf(document) }])
+      else await this.#others.tombstones.remove([{ uuid, convergedFrom: convergedFromOf(document) }], until)
     }
     return copying
   }
@@ -281,9 +282,10 @@ export class CollectionStore {
 }
 
 /**
- * Matches the entry of a collection that no later coordinator term than this one has written. Up to schema version 2 the
- * term is in the field `tenure`. A write of this release removes that field, and an earlier release matches only entries
- * that have it, so the first write of this release also fences a delayed write of an earlier release, whatever its term.
+ * Matches the entry of a collection that no later coordinator term than this one has written. Up to schema version 2
+ * the term is in the field `tenure`. A write of this release removes that field, and an earlier release matches only
+ * entries that have it, so the first write of this release also fences a delayed write of an earlier release, whatever
+ * its term.
  */
 function ofTermUntil(term: number): Document {
   return { term: notOfLater(term), tenure: notOfLater(term) }

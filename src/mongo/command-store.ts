@@ -32,6 +32,7 @@ const givenSchema = v.object({
   request: v.exactOptional(
     v.object({ dryRun: v.boolean(), maxSeconds: v.nullable(v.pipe(v.number(), v.integer(), v.minValue(1))) }),
   ),
+  abortsBefore: v.exactOptional(v.nullable(v.pipe(v.number(), v.integer(), v.minValue(0)))),
 })
 /** An earlier release stores no sender. The limit is that of an instance's id. */
 const senderSchema = v.fallback(v.nullable(v.pipe(v.string(), v.maxLength(256))), null)
@@ -51,7 +52,10 @@ export interface Addressee {
 /** A command that this process has not begun to execute. */
 export interface WaitingCommand {
   id: string
-  /** Null when this release does not know the stored command. Any user with write access to the collection can store one. */
+  /**
+   * Null when this release does not know the stored command. Any user with write access to the collection can store
+   * one.
+   */
   given: GivenCommand | null
   /** mongosyncID of the instance that passed the command on, as the stored command names it; null if it names none. */
   sender: string | null
@@ -107,17 +111,19 @@ export class CommandStore {
       [`taken.${incarnation}`]: { $exists: false },
     }
     const found = await this.#find(filter, { sort: { givenAt: 1 } })
-    return found.map(({ _id, command, request, filter, sender }) => {
-      const given = { command, ...(request !== undefined && { request }), ...(filter !== undefined && { filter }) }
+    return found.map(({ _id, command, request, filter, abortsBefore, sender }) => {
+      const optional = { request, filter, abortsBefore }
+      const set = Object.fromEntries(Object.entries(optional).filter(([, value]) => value !== undefined))
+      const given = { command, ...set }
       const known = v.safeParse(givenSchema, given)
       return { id: _id as string, given: known.success ? known.output : null, sender: v.parse(senderSchema, sender) }
     })
   }
 
   /**
-   * Records that this process executes the command. Returns true at most once per process, and only while the command is
-   * open and younger than `withinMS`. If this rejects, the caller must not execute the command, even though it may be
-   * recorded as taken.
+   * Records that this process executes the command. Returns true at most once per process, and only while the command
+   * is open and younger than `withinMS`. If this rejects, the caller must not execute the command, even though it may
+   * be recorded as taken.
    */
   async take(id: string, incarnation: string, withinMS: number): Promise<boolean> {
     const taken = `taken.${incarnation}`

@@ -10,7 +10,9 @@ export interface Shard {
   name: string
   /** Its members: setName/host:port,host:port */
   host: string
-  /** `removeShard` has been run, and the balancer moves the shard's chunks to others. `listShards` shows the same field. */
+  /**
+   * `removeShard` has been run, and the balancer moves the shard's chunks to others. `listShards` shows the same field.
+   */
   draining: boolean
   zones: string[]
 }
@@ -79,8 +81,8 @@ export async function readChunks(cluster: Cluster, uuid: string): Promise<Chunk[
 }
 
 /**
- * The lower bounds and the shards of the chunks of a collection, in the order of the bounds; null if there are more than
- * `max`.
+ * The lower bounds and the shards of the chunks of a collection, in the order of the bounds; null if there are more
+ * than `max`.
  */
 export async function readChunkStarts(cluster: Cluster, uuid: string, max: number): Promise<ChunkStart[] | null> {
   const found = await RawCursor.readAll(cluster, 'config', {
@@ -97,6 +99,32 @@ export async function readChunkStarts(cluster: Cluster, uuid: string, max: numbe
     const min = boundsOf(fields)[0].map(({ value }) => value)
     return { min, shard: stringOf(fieldNamed(fields, 'shard')) ?? '' }
   })
+}
+
+/** Up to this many collections are named in the query. */
+const namedMax = 16
+
+/**
+ * The names of the shards that own chunks of these collections, by the UUID of the collection. A collection without
+ * chunks in `config.chunks` has no entry. The result may contain other collections as well.
+ */
+export async function readChunkOwners(cluster: Cluster, uuids: readonly string[]): Promise<Map<string, string[]>> {
+  const named = uuids.length <= namedMax ? [{ $match: { uuid: { $in: uuids.map(toUuid) } } }] : []
+  const found = await RawCursor.readAll(cluster, 'config', {
+    aggregate: 'chunks',
+    pipeline: [...named, { $group: { _id: { uuid: '$uuid', shard: '$shard' } } }],
+    cursor: { batchSize: 10_000 },
+    readConcern: { level: 'majority' },
+  })
+  const owners = new Map<string, string[]>()
+  for (const bytes of found) {
+    const id = fieldNamed(readFields(bytes), '_id')
+    const fields = id ? readFields(embedded(id)) : []
+    const [uuid, shard] = [fieldNamed(fields, 'uuid')?.latin1Slice(6), stringOf(fieldNamed(fields, 'shard'))]
+    if (uuid === undefined || shard === undefined) continue
+    owners.set(uuid, [...(owners.get(uuid) ?? []), shard])
+  }
+  return owners
 }
 
 /** A text that changes when a chunk of the collection is split, merged or moved. */

@@ -4,14 +4,14 @@ import { isTransient, isUnanswered } from './errors.ts'
 import { askShards, type ShardAnswer, ShardConnections, type ShardRead, shardReadMS } from './shard-connections.ts'
 
 /**
- * Shares of WiredTiger's cache. Above `eviction_dirty_trigger` (20 %) and `eviction_trigger` (95 %), the server makes
+ * Shares of WiredTiger's cache. Above `eviction_dirty_trigger` (20 %) or `eviction_trigger` (95 %), the server makes
  * application threads evict pages, and every operation becomes slow (WiredTiger's eviction tuning guide).
  */
 const dirtyShareMax = 0.2
 const usedShareMax = 0.96
 /**
- * The last judgement of a server that cannot be reached holds for this many milliseconds: longer than an election. If
- * it still cannot be reached, only the duration of writes shows the load.
+ * The last judgement of a server that has become unreachable remains valid for this many milliseconds after its last
+ * answer, which is longer than an election takes. After that, only the duration of writes shows the load.
  */
 const heldMS = 60_000
 
@@ -34,7 +34,7 @@ export class DestinationPressure {
   /**
    * Why the destination is overloaded, as text for the operator. A server that was reached and does not answer in time
    * is overloaded. Null when the destination is not overloaded, or when tandem is not able to read its load. Undefined
-   * while servers cannot be reached for a short time: the last judgement holds.
+   * while a server has been unreachable for less than `heldMS`: the last judgement remains valid.
    */
   async read(): Promise<string | null | undefined> {
     const judged = (await this.#statuses()).map((status) => this.#judge(status))
@@ -77,8 +77,8 @@ export class DestinationPressure {
 type ServerStatus = { where: string } & ({ result: Document } | { error: unknown })
 
 /**
- * Reads once what `DestinationPressure` reads of each shard, for `check`: also shards that have just refused the user
- * are asked. Rejects only when `config.shards` cannot be read.
+ * Reads once, for `check`, what `DestinationPressure` reads repeatedly from each shard. Shards that have recently
+ * refused the user are asked as well. Rejects only when `config.shards` cannot be read.
  */
 export function readShardStatus(destination: Cluster): Promise<ShardAnswer<Document>[]> {
   return askShards(destination, readStatus, { asksRefusing: true })

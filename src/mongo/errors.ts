@@ -151,8 +151,8 @@ export function isOwnTimeLimit(error: unknown): boolean {
 }
 
 /**
- * True if the command was sent to a server, and the time limit of this process ended the wait for the answer. The driver
- * (7.8, `Connection.readMany`) replaces the reason of the signal by this error.
+ * True if the command was sent to a server, and the time limit of this process ended the wait for the answer. The
+ * driver (7.8, `Connection.readMany`) replaces the reason of the signal with this error.
  */
 export function isUnanswered(error: unknown): boolean {
   return error instanceof MongoOperationTimeoutError
@@ -163,9 +163,9 @@ export function isTransientCode(value: number): boolean {
 }
 
 /**
- * Codes that a server returns when it lost the connection to another server that runs the command, or no longer waits for
- * that server. A router returns them for a whole command or for single statements while the shard may continue with the
- * write.
+ * Codes that a server returns when it lost the connection to another server that runs the command, or no longer waits
+ * for that server. A router returns them for a whole command or for single statements while the shard may continue with
+ * the write.
  */
 const lostAnotherServer = new Set<number>([
   code.hostUnreachable,

@@ -5,8 +5,8 @@ export interface HostMoment {
 }
 
 /**
- * The clocks of this host. They decide whether a lease, or the confirmation of a lease, has expired. A simulation replaces
- * the methods of this object.
+ * The clocks of this host. They decide whether a lease, or the confirmation of a lease, has expired. A simulation
+ * replaces the methods of this object.
  */
 export const hostClocks = {
   now(): HostMoment {

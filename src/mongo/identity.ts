@@ -36,6 +36,7 @@ export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
   const status = await cluster.read('admin', { connectionStatus: 1, showPrivileges: true })
   const topology = hello['msg'] === 'isdbgrid' ? 'sharded' : hello['setName'] ? 'replicaSet' : 'standalone'
   const version = build['version'] as string
+  cluster.version = version
   cluster.sharded = topology === 'sharded'
   cluster.idsMayRepeat = cluster.sharded
   cluster.before6 = Number.parseInt(version, 10) < 6

@@ -14,9 +14,9 @@ export const givenUp = new Date(0)
  * Measures how long leases have not been renewed, by the monotonic clock of this process. The stored expiry is not
  * sufficient: a clock step on the destination, or a primary whose clock is ahead, would expire the leases of all
  * running instances. An owner counts from the moment before it sends a renewal, and a watcher from the moment after it
- * has read that renewal, so the lease always expires later for the watcher than for the owner. A process that takes over
- * an unrenewed lease must include the observed expiry in its filter, so that its write matches nothing if the owner has
- * renewed the lease in between.
+ * has read that renewal, so the lease always expires later for the watcher than for the owner. A process that takes
+ * over an unrenewed lease must include the observed expiry in its filter, so that its write matches nothing if the
+ * owner has renewed the lease in between.
  */
 export class LeaseWatch {
   readonly #observed = new Map<string, { renewal: string; since: number }>()

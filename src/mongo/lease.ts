@@ -14,7 +14,10 @@ import { UnfencedMetadata } from './unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions, sessionsFor, WriteSessions } from './write-sessions.ts'
 
 const renewMS = 2_500
-/** Writes stop this long before the lease expires, so that the last one sent has ended when a successor begins. */
+/**
+ * Writes stop this long before the lease expires, so that the last one that was sent normally reaches the server before
+ * a successor takes the lease. The successor waits until the writes that still run have ended.
+ */
 const marginMS = 2_000
 
 /** Decides which instances are alive, by a store other than the metadata database. */
@@ -120,7 +123,10 @@ export class Lease {
     return this.#trouble
   }
 
-  /** True while this process holds the lease, as far as it knows. `fence` decides whether the process may write at this moment. */
+  /**
+   * True while this process holds the lease, as far as it knows. `fence` decides whether the process may write at this
+   * moment.
+   */
   get held(): boolean {
     return this.#timer !== null
   }
@@ -226,7 +232,8 @@ export class Lease {
   async #giveBack(): Promise<void> {
     this.#confirmedAt = null
     this.#requestedEpoch = 0
-    // Unless it exceeds the epoch, the successor waits for operations of this process and of its predecessors.
+    // While the stored value does not exceed the epoch, the instances that take over wait for the writes of this term
+    // and of its predecessors.
     const stored = `$${leaseFields.drained}`
     const drained = { $cond: [{ $gte: [stored, '$epoch'] }, this.#epoch + 1, stored] }
     const areDrained = !this.#context.signal.aborted && !this.sessions.areOpen
@@ -234,7 +241,10 @@ export class Lease {
     await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: released }]).catch(() => {})
   }
 
-  /** Stores for the other instances whether this one accepts new work, and whether it may coordinate. */
+  /**
+   * Stores for the other instances whether this one accepts new work, whether it is preferred as coordinator, and for
+   * which convergence its work has stopped (`LeaseView`).
+   */
   async announce(state: { takesWork: boolean; atWork: boolean; stoppedFor?: number }): Promise<void> {
     if (!this.held) return
     await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: state })
@@ -289,9 +299,9 @@ export class Lease {
       this.#epoch = this.#requestedEpoch
     } else {
       // This process held the lease, but that term is over: it was given back, or others fenced it. What it owned in
-      // that term is no longer its own. The new term needs an epoch of its own even if the server does not know yet that
-      // the term is over: the numbers of the sessions begin again with each epoch, and the server acknowledges a write
-      // whose number it has already executed without executing it.
+      // that term is no longer its own. The new term needs an epoch of its own even if the server does not know yet
+      // that the term is over: the numbers of the sessions begin again with each epoch, and the server acknowledges a
+      // write whose number it has already executed without executing it.
       this.#requestedEpoch = epoch
       if (!(await this.#update({ _id: this.#name, epoch: stored['epoch'] }, [{ $set: fields }]))) return false
       this.#epoch = epoch
@@ -325,8 +335,8 @@ export class Lease {
   }
 
   /**
-   * Reads whether this process still holds the lease, without extending it, because the failure detector decides whether
-   * this process is alive. Returns null while the detector does not count it as alive.
+   * Reads whether this process still holds the lease, without extending it, because the failure detector decides
+   * whether this process is alive. Returns null while the detector does not count it as alive.
    */
   async #confirm(): Promise<boolean | null> {
     if (!this.#detector?.holds()) return null

@@ -1,9 +1,9 @@
 import type { Document, Timestamp } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
-import type { StartConfiguration } from '../domain/start-request.ts'
+import { hasShardingOptions, type StartConfiguration } from '../domain/start-request.ts'
 import { AuditStore } from './audit-store.ts'
 import type { StreamPosition } from './change-stream.ts'
-import { type Cluster, fromTimestamp, toTimestamp } from './cluster.ts'
+import { type Cluster, type CommandOptions, fromTimestamp, toTimestamp } from './cluster.ts'
 import { CollectionStore } from './collection-store.ts'
 import { isRecord } from './older-metadata.ts'
 import type { RetryContext } from './retry.ts'
@@ -18,43 +18,51 @@ export interface SyncRecord {
   /** Identity of each cluster, recorded at start. */
   sourceIdentity: string
   destinationIdentity: string
-  /** The cluster time at which the sync began. The copy reads the source at this time or later, and the change stream begins here. */
+  /**
+   * The cluster time at which the sync began. The copy reads the source at this time or later, and the change stream
+   * begins here.
+   */
   startTime: ClusterTime
   /** The number of partitions into which the changes are divided by the hash of `_id`. It is fixed at start. */
   partitions: number
   /** Whether instances discover each other through Redis. The same for all instances. */
   redis: boolean
-  /** How often the sync was reversed. If both clusters hold a record, the record with the higher number is valid. */
+  /**
+   * How many times the sync was reversed. If both clusters hold a record, the record with the higher number is valid.
+   */
   generation: number
 }
 
 /**
  * Keys of stored positions. A number is a partition of a stream. `reverse` is the position at which the stream of a
- * reversal will begin. `former` is the position up to which the destination of a reversed sync was read while it was the
- * source.
+ * reversal will begin. `former` is the position up to which the destination of a reversed sync was read while it was
+ * the source.
  */
 export type PositionKey = number | 'reverse' | 'former'
 
 /**
  * Version 2 says which collections may have held documents on the destination before tandem took them over
  * (`converging`). An earlier release would copy such a collection and ignore the documents that exist. The new version
- * makes that release refuse the catalog. A collection of version 1 was created empty. Version 3 has the coordinator's term
- * in another field, by which an earlier release would not fence a delayed write.
+ * makes that release refuse the catalog. A collection of version 1 was created empty. Version 3 has the coordinator's
+ * term in another field, which an earlier release would not use to fence delayed writes.
  */
 const collectionsVersion = { writes: 3, reads: [1, 2, 3] } as const
 
 /**
- * Version 2 has other names for three parts of an instance's context. An earlier release would take a context of version
- * 2 for one of an instance that has verified nothing and takes part in no commit, so it must refuse that version.
+ * Version 2 has other names for three parts of an instance's context. An earlier release would take a context of
+ * version 2 for one of an instance that has verified nothing and takes part in no commit, so it must refuse that
+ * version.
  */
 const instancesVersion = { writes: 2, reads: [1, 2] } as const
 
 /**
- * The version of the record of a sync. It is higher than 1 only if the configuration has a value that earlier releases do
- * not know. They would read any value of `buildIndexes` but `never` as `beforeDataCopy`, and build other indexes. They
- * would ignore `timeseries: skip`, and end in FAILED when they find a time-series collection.
+ * The version of the record of a sync. It is higher than 1 only if the configuration has a value that earlier releases
+ * do not know. They would read any value of `buildIndexes` but `never` as `beforeDataCopy`, and build other indexes.
+ * They would ignore `timeseries: skip`, and end in FAILED when they find a time-series collection. They would ignore
+ * the options of a sharding entry, and shard its collection without them.
  */
 function recordVersion({ configuration }: SyncRecord): number {
+  if (configuration.sharding?.shardingEntries.some(hasShardingOptions)) return 4
   if (configuration.timeseries === 'skip') return 3
   return knownToVersion1.has(configuration.buildIndexes) ? 1 : 2
 }
@@ -90,7 +98,7 @@ export class Metadata {
     const stored = (version?: StoredVersion) => new StoredDocuments(destination, context, version, database)
     this.#stored = stored()
     this.#instances = stored(instancesVersion)
-    this.#records = (writes) => stored({ writes, reads: [1, 2, 3] })
+    this.#records = (writes) => stored({ writes, reads: [1, 2, 3, 4] })
     this.segments = new SegmentStore(stored, coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = stored(collectionsVersion)
@@ -134,7 +142,7 @@ export class Metadata {
   async createSync(record: SyncRecord): Promise<SyncRecord> {
     const fields = { ...storedRecord(record), startTime: toTimestamp(record.startTime), createdAt: new Date() }
     const schemaVersion = recordVersion(record)
-    // A record with the other version does not match, so its version does not change.
+    // A record with another version does not match, so its version does not change.
     const created = { $setOnInsert: fields, $set: {} }
     await this.#records(schemaVersion).findAndUpdate('sync', { _id: 'sync', schemaVersion }, created, true)
     return (await this.loadSync()) ?? record
@@ -242,9 +250,10 @@ export class Metadata {
     await this.#stored.delete('positions', [{ q: { _id: { $in: partitions } }, limit: 0 }])
   }
 
-  async createIndexes(): Promise<void> {
-    await this.segments.createIndexes()
-    await this.tombstones.createIndexes()
+  /** @param options `timeoutMS: 0` if documents may exist, which may take long to index */
+  async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
+    await this.segments.createIndexes(options)
+    await this.tombstones.createIndexes(options)
   }
 }
 
@@ -261,8 +270,8 @@ function recordOf(found: Document): SyncRecord {
 }
 
 /**
- * Earlier releases stored none of these fields, and their defaults are not stored. The order of the fields is that of a
- * new request.
+ * Sets the defaults of fields that may be missing: earlier releases did not store them, and `storedRecord` omits the
+ * defaults of the last three. The order of the fields is that of a new request.
  */
 function configurationOf({
   existingData = 'refuse',
@@ -276,8 +285,9 @@ function configurationOf({
 
 /**
  * Leaves the defaults of newer fields out, so that an earlier release still finds its own configuration in the record.
- * It refuses a record with `skip` because of its version (`recordVersion`). It would plan a collection that is to be
- * copied in natural order in ranges of `_id`s, which is right too, and refuses a plan in natural order (`SegmentStore`).
+ * It refuses a record with `skip` because of its version (`recordVersion`). For a collection that is to be copied in
+ * natural order, it would plan segments by ranges of `_id`, which is correct too. It refuses a stored plan in natural
+ * order (`SegmentStore`).
  */
 function storedRecord({ configuration, ...others }: SyncRecord): Document {
   const { timeseries, copyInNaturalOrder, detectRandomId, ...known } = configuration

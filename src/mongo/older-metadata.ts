@@ -6,8 +6,8 @@ import type { RetryContext } from './retry.ts'
 import { StoredDocuments } from './stored-documents.ts'
 
 /**
- * The version of a reservation. Records of a sync have versions from 1 to 3, and a release before 0.2 refuses to read
- * any other one (MetadataVersion).
+ * The version of a reservation. Earlier releases read records of the versions from 1 to 3, and refuse any other
+ * one (MetadataVersion). This release tells reservations from records by the field `supersededBy`.
  */
 const reservationVersion = 4
 const collection = 'sync'

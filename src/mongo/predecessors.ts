@@ -25,6 +25,19 @@ export function hasHolderEnded(lease: Document, id: string): boolean {
   return lease['owner'] === id && !!process && hostProcess.hasEnded(process)
 }
 
+/** MongoDB drivers cut off an application name after so many bytes (MongoDB Handshake specification). */
+const applicationNameMax = 128
+
+/**
+ * The name under which a server lists the connections of a process. It ends in the incarnation, by which `writesEnded`
+ * finds the writes of the process. A long id is therefore shortened here, before the driver cuts off the incarnation.
+ * @param id ASCII text
+ */
+export function applicationName(id: string, incarnation: string): string {
+  const end = `:${incarnation}`
+  return `tandem:${id}`.slice(0, applicationNameMax - end.length) + end
+}
+
 /**
  * Resolves when the destination no longer runs any write of these processes. It searches for the comment that every
  * write carries: routers forward the comment to the shards, but not the application name. A write that waits for a

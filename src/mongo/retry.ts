@@ -44,10 +44,12 @@ export interface RetryContext {
 const firstDelayMS = 50
 const longestDelayMS = 2_000
 /**
- * mongosync 1.18 gives up on an unreachable cluster after 30 minutes. tandem does the same: state FAILED, resumable.
+ * mongosync 1.18 gives up on an unreachable cluster after 30 minutes. tandem does the same: state FAILED, resumable. The
+ * minutes are those of the monotonic clock: a step of the wall clock must neither end the attempts nor prolong them. While
+ * the machine is suspended, nothing is attempted, and this clock does not advance either.
  */
 const budgetMS = 30 * 60_000
-/** An attempt that fails after it has run longer than this restarts the budget. */
+/** An attempt that fails after it has run longer than this, in ms, restarts the budget. */
 const workedMS = 60_000
 
 /**
@@ -75,7 +77,7 @@ export async function retry<T>(
   try {
     for (;;) {
       if (signal.aborted) throw new StoppedError()
-      const attemptedAt = Date.now()
+      const attemptedAt = performance.now()
       try {
         const result = await work((kept) => streak.succeeded(kept))
         streak.succeeded(true)
@@ -87,7 +89,7 @@ export async function retry<T>(
           throw toFatal(what, error)
         }
         // An attempt that ran for a while before it failed proves that the earlier failures are over.
-        if (Date.now() - attemptedAt > workedMS) streak.restartBudget()
+        if (performance.now() - attemptedAt > workedMS) streak.restartBudget()
         streak.failed(error)
         await sleep(streak.delayMS(), undefined, { signal }).catch(() => {})
       }
@@ -102,7 +104,7 @@ class FailureStreak {
   readonly #what: string
   readonly #context: RetryContext
   readonly #key: symbol
-  /** When the time budget began; null while no failure counts against it. */
+  /** When the time budget began, by `performance.now()`; null while no failure counts against it. */
   #budgetBegunAt: number | null = null
   /** When the first of the failures that are shown happened. */
   #firstFailedAt = 0
@@ -121,10 +123,11 @@ class FailureStreak {
     if (meter) meter.retries += 1
     monitor.begin(this.#key, this.#what)
     onRetry?.(this.#what, error)
-    if (this.#attempts === 0) this.#firstFailedAt = Date.now()
+    const now = performance.now()
+    if (this.#attempts === 0) this.#firstFailedAt = now
     this.#attempts += 1
-    this.#budgetBegunAt ??= Date.now()
-    if (Date.now() - this.#budgetBegunAt <= budgetMS) return
+    this.#budgetBegunAt ??= now
+    if (now - this.#budgetBegunAt <= budgetMS) return
     throw new FatalError(
       'ClusterUnreachable',
       `${this.#what}: no success for ${budgetMS / 60_000} minutes; ${unreachableText(error)}. Fix the cluster or the network, ` +
@@ -144,7 +147,7 @@ class FailureStreak {
   succeeded(kept: boolean): void {
     if (kept) this.restartBudget()
     if (this.#attempts === 0) return
-    const seconds = (Date.now() - this.#firstFailedAt) / 1_000
+    const seconds = (performance.now() - this.#firstFailedAt) / 1_000
     this.#context.journal?.('retry ended', { what: this.#what, attempts: this.#attempts, seconds })
     this.#attempts = 0
     this.end()

@@ -3,6 +3,7 @@ import type { Segment } from '../domain/catalog.ts'
 import type { NaturalRead } from '../domain/natural-order.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import { parseOwner } from '../domain/owner.ts'
+import type { CommandOptions } from './cluster.ts'
 import { bytesOf, notOfLater, type StoredDocuments, type StoredVersion } from './stored-documents.ts'
 import { fromUuid, toUuid } from './uuid.ts'
 
@@ -204,6 +205,12 @@ export class SegmentStore {
     return loaded
   }
 
+  /**
+   * Removes the segments of these collections, except those of a later term. Segments have the same `_id`s in every plan
+   * of a collection. Without the term, a delayed delete of an earlier coordinator would remove segments of the plan that
+   * its successor has stored, and their ranges would count as copied. Replica sets also refuse such a delete by its
+   * transaction number; on a sharded cluster the term alone does.
+   */
   async remove(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
@@ -212,9 +219,9 @@ export class SegmentStore {
     }
   }
 
-  async createIndexes(): Promise<void> {
-    await this.#stored.createIndex('segments', { collection: 1 }, 'collection')
-    await this.#stored.createIndex('segments', { done: 1, owner: 1, ...inOrder }, 'done_owner_priority')
+  async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
+    await this.#stored.createIndex('segments', { collection: 1 }, 'collection', options)
+    await this.#stored.createIndex('segments', { done: 1, owner: 1, ...inOrder }, 'done_owner_priority', options)
   }
 
   #byVersion(segments: Segment[]): [StoredDocuments, Segment[]][] {

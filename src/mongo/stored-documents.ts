@@ -4,7 +4,7 @@ import { duringAny } from '../domain/during-any.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
 import { notLost } from '../domain/not-lost.ts'
-import type { Cluster } from './cluster.ts'
+import type { Cluster, CommandOptions } from './cluster.ts'
 import { code, codeOf } from './errors.ts'
 import { RawCursor } from './raw-cursor.ts'
 import { type RetryContext, retry } from './retry.ts'
@@ -214,10 +214,15 @@ export class StoredDocuments {
     await this.deleteAll(collection, {})
   }
 
-  async createIndex(collection: string, key: Document, name: string): Promise<void> {
+  async createIndex(
+    collection: string,
+    key: Document,
+    name: string,
+    options: Pick<CommandOptions, 'timeoutMS'> = {},
+  ): Promise<void> {
     const indexes = [{ key, name }]
     await retry('creating metadata indexes', this.#context, () =>
-      this.#cluster.write(this.#database, { createIndexes: collection, indexes }),
+      this.#cluster.write(this.#database, { createIndexes: collection, indexes }, options),
     )
   }
 

@@ -1,23 +1,23 @@
 import type { Document } from 'mongodb'
 
 /**
- * Names of earlier releases that are stored for ever, because the filter or the place of a write that fences other
- * instances contains them. A second name would exist beside the first one while an instance of an earlier release runs,
- * and a write that looks for one of them would not be stopped by the other. Everything else uses the names of this
- * file's exports.
+ * Stored names of earlier releases that cannot change, because writes that fence other instances use them in the filter
+ * or as the collection. If one of them were renamed, both names would be in use while an instance of an earlier release
+ * runs. A write that checks one name would then not be rejected because of the value under the other name. All other
+ * code uses the names of this file's exports.
  */
 
 /**
  * The collection with the state of the sync. All instances agree on that state because each event is a conditional write
- * of one document in it. Two collections would be two states.
+ * of one document in it. Two collections would hold two states.
  */
 export const syncStateCollection = 'stages'
 
 /**
- * Fields of a lease. A lease has no version that is checked before it is written, and it remains when everything else is
- * removed.
+ * Fields of a lease. Writes to a lease do not check its schema version first, and leases remain when all other metadata
+ * is removed.
  *
- * evicted  Other instances have evicted the holder. The eviction is completed only where this is set.
+ * evicted  True when other instances have evicted the holder. An eviction is completed only if this is still true.
  * drained  The epoch up to which the writes of the lease's terms have ended. The server compares it with `epoch` when the
  *          lease is given back.
  */

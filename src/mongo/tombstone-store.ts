@@ -3,7 +3,7 @@ import { batched } from '../domain/batched.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { idOf } from '../domain/id-element.ts'
-import { toTimestamp } from './cluster.ts'
+import { type CommandOptions, toTimestamp } from './cluster.ts'
 import { isIn, type PartitionFilter } from './partition-filter.ts'
 import { RawValue } from './raw-values.ts'
 import { bytesOf, notOfLater, type StoredDocuments } from './stored-documents.ts'
@@ -94,10 +94,18 @@ export class TombstoneStore {
     return new Set(found.map((uuid) => fromUuid(uuid as Binary)))
   }
 
-  /** The highest order of all recorded identities. 0 if there are none. */
+  /**
+   * The highest order of all recorded identities. 0 if there are none. The server reads one key of the index for each
+   * collection (DISTINCT_SCAN), because the pipeline begins with a sort by the fields of the index and takes the first
+   * document of each group:
+   * https://www.mongodb.com/docs/manual/reference/operator/aggregation/group/#optimization-to-return-the-first-or-last-document-of-each-group
+   */
   async highestOrder(): Promise<number> {
-    const [found] = await this.#stored.find('tombstones', {}, { sort: { order: -1 }, limit: 1 })
-    return Number(found?.['order'] ?? 0)
+    const groups = await this.#stored.aggregate('tombstones', [
+      { $sort: { collection: -1, order: -1 } },
+      { $group: { _id: '$collection', order: { $first: '$order' } } },
+    ])
+    return Math.max(0, ...groups.map(({ order }) => Number(order)))
   }
 
   /**
@@ -123,8 +131,8 @@ export class TombstoneStore {
     }
   }
 
-  async createIndexes(): Promise<void> {
-    await this.#stored.createIndex('tombstones', { collection: 1, order: 1, _id: 1 }, 'collection_order_id')
+  async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
+    await this.#stored.createIndex('tombstones', { collection: 1, order: 1, _id: 1 }, 'collection_order_id', options)
   }
 }
 

@@ -22,6 +22,11 @@ export interface StoredRecheck {
   /** The change stream of this cluster has reported a change of the document. */
   onSource: boolean
   onDestination: boolean
+  /**
+   * New each time that the recheck is stored. A removal names it, so a delayed removal does not remove a recheck of the
+   * same document that was stored later. Null for a recheck that an earlier release stored.
+   */
+  token: string | null
 }
 
 /** The findings of the last verdict. */
@@ -93,6 +98,7 @@ export class VerificationStore {
           $set: {
             ...(recheck.onSource ? { onSource: true } : {}),
             ...(recheck.onDestination ? { onDestination: true } : {}),
+            token: recheck.token,
           },
         },
         upsert: true,
@@ -100,10 +106,11 @@ export class VerificationStore {
     )
   }
 
-  async removeRechecks(rechecks: Pick<StoredRecheck, 'uuid' | 'idElement'>[]): Promise<void> {
+  async removeRechecks(rechecks: Pick<StoredRecheck, 'uuid' | 'idElement' | 'token'>[]): Promise<void> {
     await this.#stored.delete(
       'rechecks',
-      rechecks.map((recheck) => ({ q: { _id: recheckId(recheck) }, limit: 1 })),
+      // A filter for null also matches a document without the field.
+      rechecks.map((recheck) => ({ q: { _id: recheckId(recheck), token: recheck.token }, limit: 1 })),
     )
   }
 
@@ -118,6 +125,7 @@ export class VerificationStore {
         idElement: id.subarray(16),
         onSource: document['onSource'] === true,
         onDestination: document['onDestination'] === true,
+        token: (document['token'] as string | undefined) ?? null,
       })
     }
     return found

@@ -5,12 +5,12 @@ import { isUserCollection } from '../domain/namespace.ts'
 import { retry } from '../mongo/retry.ts'
 
 /**
- * Resolves with true if movePrimary may have moved a database of the new source since the commit. It clones all
- * unsharded collections of the database under new UUIDs, without change events of their documents. Since 8.0 it does
- * not move those that the config servers track. No placement of the new source is stored yet, so this function
- * recognizes a move by its result: of the collections that it moves, the database has none that is in the catalog, and
- * at least one that is not. An application that replaces all of them has the same effect. The convergence is then not
- * needed, and does no harm.
+ * Resolves with true if movePrimary may have moved a database of the new source since the commit. movePrimary clones
+ * all unsharded collections of the database under new UUIDs, and the change stream has no events for their documents.
+ * Since 8.0, movePrimary does not move collections that the config servers track. The placements of the new source are
+ * not stored yet, so this function recognizes a move by its result: among the collections that movePrimary would have
+ * moved, none is in the catalog, and there is at least one. An application that replaces all of these collections has
+ * the same effect. The convergence is then unnecessary but harmless.
  */
 export async function mayHaveMoved({ source, selection, catalog, context }: CommitParts): Promise<boolean> {
   if (!source.sharded) return false

@@ -1,5 +1,6 @@
 import { canBeAborted, pathOf } from '../../machines/sync-view.ts'
-import { RefusedError } from '../domain/errors.ts'
+import { SyncStore } from '../coordination/sync-store.ts'
+import { RefusedError, StoppedError } from '../domain/errors.ts'
 import type { PublicState } from '../domain/progress.ts'
 import { storedForAll, wrongState } from './admit-command.ts'
 import { LeasePatience } from './lease-patience.ts'
@@ -7,6 +8,8 @@ import type { SyncInstance } from './sync-instance.ts'
 
 /** In the other states this instance takes part in no sync, or the commit is decided. */
 const accepting: PublicState[] = ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED']
+/** Time limit of a read of the stored state before an abort is passed on, ms. */
+const readLimitMS = 5_000
 
 /**
  * Aborts the commit for all instances. Resolves when the abort is stored.
@@ -15,14 +18,15 @@ const accepting: PublicState[] = ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED']
  * instances that have received it may be gone. An instance that takes part in a commit aborts only that commit.
  *
  * Throws RefusedError `WrongState` when no commit is stored that can still be aborted.
+ * @param named the commit to abort, by the number of aborted commits before it; null for the one that is under way
  */
-export async function abortCommit(sync: SyncInstance): Promise<void> {
+export async function abortCommit(sync: SyncInstance, named: number | null = null): Promise<void> {
   sync.refuseTakenOver()
   const { actor, session, state } = sync
   const snapshot = actor.getSnapshot()
   if (!session || !accepting.includes(state)) throw refused(sync)
   const { peers } = session
-  let abortsBefore = snapshot.can({ type: 'sync.abort' }) ? snapshot.context.abortsBefore : null
+  let abortsBefore = named ?? (snapshot.can({ type: 'sync.abort' }) ? snapshot.context.abortsBefore : null)
   const patience = new LeasePatience('abort', sync)
   const isAborted = await storedForAll(sync, 'abort', patience, async (until) => {
     // A repetition in the next lease term aborts the same commit, because the first attempt may have been stored.
@@ -44,15 +48,49 @@ export async function abortCommit(sync: SyncInstance): Promise<void> {
 }
 
 /**
+ * Names the commit that an abort is for, before the abort is passed on. An instance may receive the abort half a minute
+ * later, when another commit is under way. Reads the stored state, also while this instance has no lease. Throws
+ * RefusedError ClusterUnreachable when the destination does not answer within five seconds.
+ * @returns see `GivenCommand.abortsBefore`; undefined when this instance takes part in no sync
+ */
+export async function commitToAbort({ session, parts }: SyncInstance): Promise<number | null | undefined> {
+  if (!session) return undefined
+  const { destination, context, record } = session
+  const limit = AbortSignal.timeout(readLimitMS)
+  try {
+    const stored = await new SyncStore(destination, context, record.generation).load(limit)
+    return canBeAborted(stored) ? stored.context.aborts : null
+  } catch (error) {
+    if (!(error instanceof StoppedError) || parts.context.signal.aborted) throw error
+    throw new RefusedError(
+      'ClusterUnreachable',
+      `${destination.name} did not answer within ${readLimitMS / 1_000} seconds, so the abort was not sent to any instance; check that cluster and the network, then send abort again`,
+    )
+  }
+}
+
+/**
  * Performs an abort that another instance has passed on. That abort is stored for all instances, so this instance may
  * have followed it already.
+ * @param named see `GivenCommand.abortsBefore`. Undefined for an abort that an earlier release has passed on, which
+ * aborts the commit that is under way
  */
-export async function abortWithOthers(sync: SyncInstance, abort: () => Promise<void>): Promise<void> {
+export async function abortWithOthers(
+  sync: SyncInstance,
+  named: number | null | undefined,
+  abort: (named: number | null) => Promise<void>,
+): Promise<void> {
   const { actor, session, state } = sync
   const isNextRequested = session ? canBeAborted(session.peers.sync) : false
   if (state === 'RUNNING' && actor.getSnapshot().context.commitAborted && !isNextRequested) return
+  if (named === null) {
+    throw new RefusedError(
+      'WrongState',
+      `no commit was under way when this abort was sent, so it aborts none; the state is ${state}`,
+    )
+  }
   try {
-    await abort()
+    await abort(named ?? null)
   } catch (error) {
     if (!session || !(error instanceof RefusedError) || error.refusal !== 'WrongState') throw error
     // `request` is null after an abort until the next commit is requested, and never after a decision.

@@ -1,4 +1,5 @@
 import { canBeAborted, type SyncSnapshot } from '../../machines/sync-view.ts'
+import { type ClusterTime, secondsBetween } from '../domain/cluster-time.ts'
 import type { Failure } from '../domain/errors.ts'
 import type { SyncSession } from './sync-session.ts'
 
@@ -9,8 +10,8 @@ export interface OwnLimit {
 }
 
 /**
- * A coordinator that has not received the commit gives the operator this long to send it, ms, because the clocks of
- * hosts may differ.
+ * A coordinator that has not received the commit gives the operator this long to send it, ms. It may have taken over
+ * when the time limit has already passed.
  */
 const graceMS = 10_000
 
@@ -18,18 +19,27 @@ const graceMS = 10_000
  * The time limit of a commit, as the coordinator enforces it. An instance that has received the commit aborts it itself
  * (`commitDeadline` of the instance machine). Those instances may be gone, and a coordinator that took over, or that
  * joined the commit of the others, has no time limit of its own. It then uses the stored request.
+ *
+ * The time since the request is measured by the destination's cluster time, because the clocks of hosts may differ. The
+ * cluster time stands still while the clock of a primary is behind it, for instance after that clock was set back.
+ * Therefore the time limit has also passed when this process has observed the commit for as long.
  */
 export class CommitLimit {
+  readonly #clusterTime: () => ClusterTime
   readonly #now: () => number
   #observed: { commit: string; atMS: number } | null = null
 
-  /** @param now a monotonic clock, ms */
-  constructor(now = () => performance.now()) {
+  /**
+   * @param clusterTime the destination's cluster time
+   * @param now a monotonic clock, ms
+   */
+  constructor(clusterTime: () => ClusterTime, now = () => performance.now()) {
+    this.#clusterTime = clusterTime
     this.#now = now
   }
 
   /** True when the commit of this stored state has exceeded its time limit. Call it with each state that is read. */
-  isExceeded(sync: SyncSnapshot, own: OwnLimit, wallMS = Date.now()): boolean {
+  isExceeded(sync: SyncSnapshot, own: OwnLimit): boolean {
     const { request, aborts } = sync.context
     if (request === null || request.maxSeconds === null || !canBeAborted(sync)) return false
     if (own.commitUntil !== null && own.abortsBefore === aborts) return false
@@ -37,7 +47,10 @@ export class CommitLimit {
     if (this.#observed?.commit !== commit) this.#observed = { commit, atMS: this.#now() }
     const limitMS = request.maxSeconds * 1_000
     const observedMS = this.#now() - this.#observed.atMS
-    return wallMS >= request.at + limitMS && observedMS >= Math.min(limitMS, graceMS)
+    if (observedMS >= limitMS) return true
+    // A request that an earlier release stored has no cluster time.
+    if (request.atClusterTime === undefined || observedMS < Math.min(limitMS, graceMS)) return false
+    return secondsBetween(BigInt(request.atClusterTime), this.#clusterTime()) > request.maxSeconds
   }
 }
 

@@ -90,7 +90,7 @@ function refuseOtherClusters({ name, database, record }: Found, facts: Record<Cl
   if (isBound) return
   throw new FatalError(
     'ClusterIdentityChanged',
-    `${name} holds the state of a sync between other clusters than the ones given. Nothing was changed. Start with the ` +
+    `${name} holds the state of a sync between clusters other than the two given. Nothing was changed. Start with the ` +
       `clusters of that sync, or drop the database ${database} there to begin again.`,
   )
 }

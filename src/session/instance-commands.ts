@@ -19,7 +19,7 @@ import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 import { checkReverse } from '../reverse/check-reverse.ts'
-import { abortCommit, abortWithOthers } from './abort-commit.ts'
+import { abortCommit, abortWithOthers, commitToAbort } from './abort-commit.ts'
 import { leased, storedForAll, UnderWay, wrongState } from './admit-command.ts'
 import { beginSync, reachBoth, sameConfiguration } from './begin-sync.ts'
 import { changeFilter, refuseFilter } from './change-filter.ts'
@@ -226,9 +226,14 @@ export class InstanceCommands implements Instance {
   }
 
   async abort(): Promise<void> {
+    await this.#abort(null)
+  }
+
+  /** @param named see `abortCommit` */
+  async #abort(named: number | null): Promise<void> {
     const sync = await this.#connection.whenConnected()
     this.#refuseDuringRepair('abort')
-    await abortCommit(sync)
+    await abortCommit(sync, named)
   }
 
   async reverse(): Promise<void> {
@@ -254,9 +259,10 @@ export class InstanceCommands implements Instance {
   }
 
   async sendToAll(given: GivenCommand): Promise<PeerAnswers> {
-    const { commands } = await this.#connection.whenConnected()
+    const sync = await this.#connection.whenConnected()
     try {
-      return await commands.give(given)
+      const abortsBefore = given.command === 'abort' ? await commitToAbort(sync) : undefined
+      return await sync.commands.give({ ...given, ...(abortsBefore !== undefined && { abortsBefore }) })
     } catch (error) {
       throw asRefusal(error)
     }
@@ -346,14 +352,14 @@ export class InstanceCommands implements Instance {
     await this.#records.passedOn(given, sender, () => this.#perform(given))
   }
 
-  async #perform({ command, request, filter }: GivenCommand): Promise<void> {
+  async #perform({ command, request, filter, abortsBefore }: GivenCommand): Promise<void> {
     if (command === 'commit') return await this.commit(request ?? plainCommit)
     if (command === 'filter') {
       if (!filter) throw new RefusedError('InvalidRequest', 'filter: was sent without a filter')
       return await this.filter(filter)
     }
     if (command !== 'abort') return await this[command]()
-    await abortWithOthers(await this.#connection.whenConnected(), () => this.abort())
+    await abortWithOthers(await this.#connection.whenConnected(), abortsBefore, (named) => this.#abort(named))
   }
 
   async audit(): Promise<AuditEntry[]> {

@@ -79,8 +79,11 @@ export class Replication {
     const { source, destination, metadata, record, context, selection, coordination, store, barriers, atStep } = parts
     this.#shared = new SharedCatalog({ source, destination, metadata, selection, coordination, context })
     this.catalog = this.#shared.catalog
-    const sharding = destination.sharded ? new DestinationSharding(destination, source, context) : null
-    const destinationDefinitions = new DestinationDefinitions(destination, record.configuration.buildIndexes, sharding)
+    const { buildIndexes } = record.configuration
+    const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
+    const requested = { shardingEntries, buildsIndexes: buildIndexes !== 'never' }
+    const sharding = destination.sharded ? new DestinationSharding(destination, source, context, requested) : null
+    const destinationDefinitions = new DestinationDefinitions(destination, buildIndexes, sharding)
     this.#definitions = new DefinitionReconciler({
       source,
       catalog: this.catalog,
@@ -88,8 +91,8 @@ export class Replication {
       selection,
       destination: destinationDefinitions,
       context,
-      shardingEntries: record.configuration.sharding?.shardingEntries ?? [],
-      refuseExpiry: record.configuration.verification.enabled && record.configuration.buildIndexes === 'never',
+      shardingEntries,
+      refuseExpiry: record.configuration.verification.enabled && buildIndexes === 'never',
     })
     this.#follower = new DefinitionFollower({
       shared: this.#shared,

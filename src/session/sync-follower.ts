@@ -52,7 +52,7 @@ const needs: Partial<Record<SyncStep, CommitPart>> = {
 export class SyncFollower {
   readonly #parts: SyncFollowerParts
   readonly #signal: AbortSignal
-  readonly #limit = new CommitLimit()
+  readonly #limit: CommitLimit
   #step: { key: string; controller: AbortController } | null = null
   #wake = deferred<void>()
   /** True when the report of a step has just returned the stored state. */
@@ -66,6 +66,7 @@ export class SyncFollower {
 
   constructor(parts: SyncFollowerParts, signal: AbortSignal) {
     this.#parts = parts
+    this.#limit = new CommitLimit(() => parts.session.destination.latest)
     this.#signal = signal
     signal.addEventListener('abort', () => this.#step?.controller.abort(), { once: true })
   }
@@ -174,6 +175,7 @@ export class SyncFollower {
     const { session, part, asked } = this.#parts
     const { coordination, peers } = session
     if (this.#signal.aborted) return
+    if (coordination.leading) session.metadataIndexes.create()
     if (!coordination.leading) {
       this.#step?.controller.abort()
       if (sync.matches('replanning')) return await session.stopFor(sync.context.convergences, this.#signal)

@@ -28,6 +28,7 @@ import { CollectionReports } from './collection-reports.ts'
 import { CommitSteps } from './commit-steps.ts'
 import { coordinatorSteps, type StepWork } from './coordinator-steps.ts'
 import { LeaseTerm } from './lease-term.ts'
+import { MetadataIndexes } from './metadata-indexes.ts'
 import { OtherSyncs } from './other-syncs.ts'
 import { Replication } from './replication.ts'
 import { Verification } from './verification.ts'
@@ -86,6 +87,7 @@ export class SyncSession {
   readonly commands: CommandStore
   readonly otherSyncs: OtherSyncs
   readonly #term: LeaseTerm
+  readonly metadataIndexes: MetadataIndexes
   readonly #heartbeat: Heartbeat
   /** The parts that all replications of this session share. Each replication has its own context. */
   readonly #replicationParts
@@ -131,6 +133,7 @@ export class SyncSession {
 
     const { coordination } = this
     const metadata = new Metadata(destination, term.context, coordination)
+    this.metadataIndexes = new MetadataIndexes({ metadata, coordination, context: term.context })
     const store = new SyncStore(destination, term.context, record.generation)
     const barriers = new Barriers(new StoredDocuments(destination, term.context, barriersVersion), coordination)
     this.#selection = new Selection(source, record.configuration, record.configuration.timeseries)

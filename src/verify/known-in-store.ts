@@ -1,9 +1,11 @@
-/** The part of a recheck that the store holds. */
+/** A stored recheck, as one that is removed names it. */
 export interface Identified {
   /** Equal for all encodings of one identity, such as 1 and NumberLong(1). */
   readonly key: string
   readonly uuid: string
   readonly idElement: Buffer
+  /** The token with which it was stored last; null if an earlier release stored it. */
+  readonly token: string | null
 }
 
 /**
@@ -16,9 +18,9 @@ export class KnownInStore {
   readonly #removable = new Map<string, Identified>()
 
   add(entry: Identified): void {
-    const { key, uuid, idElement } = entry
+    const { key, uuid, idElement, token } = entry
     this.#removable.delete(key)
-    this.#kept.set(key, { key, uuid, idElement })
+    this.#kept.set(key, { key, uuid, idElement, token })
   }
 
   /** Called when a recheck was compared equal. If it is in the store, it becomes removable. */

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { identityKey } from '../documents/identity.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { laterOf } from '../domain/cluster-time.ts'
@@ -32,6 +33,8 @@ export interface Recheck {
   range: number
   /** True when the stored entry suffices: after a crash, the document is still compared before any verdict. */
   stored: boolean
+  /** The token with which it is stored; null if this verifier has not stored it. */
+  token: string | null
   /**
    * True if neither a stream nor a scan would create this recheck again after a restart. It is then stored before any
    * position advances.
@@ -127,9 +130,9 @@ export class Rechecks {
   }
 
   /** Adds a stored recheck to be compared again, because it may have become equal since it was stored. */
-  revisit(uuid: string, idElement: Buffer): void {
+  revisit({ uuid, idElement, token }: Omit<Identified, 'key'>): void {
     const key = uuid + identityKey(idElement)
-    this.#store.add({ key, uuid, idElement: Buffer.from(idElement) })
+    this.#store.add({ key, uuid, idElement: Buffer.from(idElement), token })
     const isWaiting = this.#waiting.has(key)
     const recheck = this.#known(uuid, idElement)
     if (isWaiting) return
@@ -153,6 +156,7 @@ export class Rechecks {
       newestBatch: { source: 0, destination: 0 },
       range: 0,
       stored: false,
+      token: null,
       mustStore: false,
       attempts: 0,
       notBefore: 0,
@@ -240,8 +244,10 @@ export class Rechecks {
         this.#isOnlyInMemory(recheck) &&
         (what === 'everything' || recheck.mustStore || recheck.attempts >= attemptsInMemory),
     )
+    const token = randomUUID()
     for (const recheck of due) {
       recheck.stored = true
+      recheck.token = token
       recheck.documentKey = null
       this.#storing.add(recheck)
       this.#store.add(recheck)
@@ -260,9 +266,9 @@ export class Rechecks {
   }
 
   /** Called for a recheck that was read from the store and compared equal. */
-  equalInStore(uuid: string, idElement: Buffer): void {
+  equalInStore({ uuid, idElement, token }: Omit<Identified, 'key'>): void {
     const key = uuid + identityKey(idElement)
-    this.#store.add({ key, uuid, idElement })
+    this.#store.add({ key, uuid, idElement, token })
     this.#equalInStore(key)
   }
 

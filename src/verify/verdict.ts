@@ -63,10 +63,10 @@ async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<
     const byIdentity = byIdentityKey(found ?? ids)
     for (const recheck of list) {
       if (byIdentity.delete(identityKey(recheck.idElement))) differing.push(recheck)
-      else rechecks.equalInStore(uuid, recheck.idElement)
+      else rechecks.equalInStore(recheck)
     }
     for (const idElement of byIdentity.values()) {
-      differing.push({ uuid, idElement, onSource: false, onDestination: false })
+      differing.push({ uuid, idElement, onSource: false, onDestination: false, token: null })
     }
   })
   return differing
@@ -110,8 +110,8 @@ async function mismatchOf(
   }
 }
 
-export function toStored({ uuid, idElement, newestBatch }: Recheck): StoredRecheck {
-  return { uuid, idElement, onSource: newestBatch.source > 0, onDestination: newestBatch.destination > 0 }
+export function toStored({ uuid, idElement, newestBatch, token }: Recheck): StoredRecheck {
+  return { uuid, idElement, onSource: newestBatch.source > 0, onDestination: newestBatch.destination > 0, token }
 }
 
 function groupBy(rechecks: StoredRecheck[]): Map<string, StoredRecheck[]> {

@@ -345,7 +345,7 @@ export class Verifier {
       // Must not run during a checkpoint, which may remove the entries just read.
       after = await this.#exclusively(async () => {
         const page = await this.#parts.store.readRechecks(after, revisitedAtOnce)
-        for (const { uuid, idElement } of page) this.#rechecks.revisit(uuid, idElement)
+        for (const recheck of page) this.#rechecks.revisit(recheck)
         return page.at(-1) ?? null
       })
       if (!after) pause = revisitMS

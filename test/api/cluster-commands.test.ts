@@ -118,7 +118,7 @@ describe('rehearse', () => {
   test.each([
     [['--prefix', 'a.b'], /must begin with a letter/],
     [['--prefix', '1a'], /must begin with a letter/],
-    [['--prefix', 'mongosync_internal_x'], /not be the name of an internal database/],
+    [['--prefix', 'mongosync_internal_x'], /not begin like an internal database/],
     [['--minutes', '0'], /a number above 0/],
     [['--minutes', '-1'], /a number above 0/],
     [['--megabytes', '1.5'], /an integer from 1 to/],

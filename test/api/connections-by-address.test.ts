@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events'
 import { expect, test, vi } from 'vitest'
 import { ConnectionsByAddress } from '../../src/api/connections-by-address.ts'
 
-/** The parts of a socket that are used; `close` closes it. */
+/** The parts of a socket that are used; `close` emits its close event. */
 function socket(remoteAddress: string | undefined) {
   const emitter = new EventEmitter()
   const destroy = vi.fn()
@@ -12,7 +12,7 @@ function socket(remoteAddress: string | undefined) {
   >[0] & { destroy: typeof destroy; close: () => void }
 }
 
-test('an address has at most its maximum of connections, and can open new ones once others are closed', () => {
+test('an address has at most the maximum number of connections, and can open new ones after others are closed', () => {
   const connections = new ConnectionsByAddress(2)
   const [first, second, third, other] = ['10.0.0.1', '10.0.0.1', '::ffff:10.0.0.1', '10.0.0.2'].map(socket)
   if (!first || !second || !third || !other) throw new Error('unreachable')

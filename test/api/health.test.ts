@@ -51,7 +51,7 @@ describe('the address', () => {
   })
 
   test('is unknown for a free port', () => {
-    expect(refused(['health', '--port', '0'])).toMatch(/^error: --port: 0 takes a free port/)
+    expect(refused(['health', '--port', '0'])).toMatch(/^error: --port: with 0 the instance takes a free port/)
   })
 })
 

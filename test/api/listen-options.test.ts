@@ -40,7 +40,7 @@ describe('an instance', () => {
     [[], /--bind: 10.0.0.5 .*add --tlsCert FILE .* and --tokenFile FILE/],
     [['--tokenFile', tokenFile], /--bind: .*add --tlsCert FILE .*or bind 127/],
     [['--tlsCert', certificate], /--bind: .*add --tokenFile FILE, or bind 127/],
-  ])('does not listen beyond loopback without both: %j', (given, message) => {
+  ])('does not listen beyond loopback without both a certificate and a token: %j', (given, message) => {
     expect(refused([...uris, '--bind', '10.0.0.5', ...given])).toMatch(message)
     expect(refused([...uris, ...given], { TANDEM_BIND: '10.0.0.5' })).toMatch(message)
   })
@@ -77,7 +77,7 @@ describe('an instance', () => {
         'locked',
         onlyCertificate + otherKey.export({ type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'x' }),
       ),
-      /its private key, not encrypted/,
+      /its private key \(unencrypted\)/,
     ],
   ])('refuses --%s %s and names the option', (option, given, message) => {
     const text = refused([...uris, `--${option}`, given])
@@ -94,7 +94,7 @@ describe('an instance', () => {
     expect(refused([...uris, ...tls.slice(0, 2), '--tlsKey', folder])).toMatch(/--tlsKey: cannot read .*EISDIR/)
   })
 
-  test('also accepts the token itself, and never shows it', () => {
+  test('also accepts the token itself instead of a file, and never shows it', () => {
     expect(served(['--token', token])).toMatchObject({ tokens: { control: token } })
     expect(served([], { TANDEM_TOKEN: token })).toMatchObject({ tokens: { control: token } })
     expect(refused([...uris, '--token', token, '--tokenFile', tokenFile])).toMatch(/either --token or --tokenFile/)
@@ -105,7 +105,7 @@ describe('an instance', () => {
     for (const output of [short, JSON.stringify(shown)]) expect(output).not.toContain(token.slice(0, 20))
   })
 
-  test('accepts a second token that only reads, if there is a first one and it differs', () => {
+  test('accepts a second token that allows only reads, if the first one is given and differs', () => {
     const other = token.toUpperCase()
     const readTokenFile = file('read-token', `${other}\n`)
     const both = { tokens: { control: token, read: other } }
@@ -140,7 +140,8 @@ describe('an instance', () => {
     expect(text).not.toContain(token.slice(0, 20))
   })
 
-  // Kubernetes gives the group of the pod access to a Secret's files: https://kubernetes.io/docs/concepts/configuration/secret/
+  // Kubernetes gives the group of the pod access to a Secret's files:
+  // https://kubernetes.io/docs/concepts/configuration/secret/
   test.each(['0600', '0400', '0440', '0640'])('accepts files of mode %s', (octal) => {
     const mode = Number.parseInt(octal, 8)
     const [own, key] = [file(`token-${mode}`, token, mode), file(`key-${mode}.pem`, tlsPem.server, mode)]
@@ -192,7 +193,7 @@ describe('a client', () => {
     expect(request([...argv, ...urls])).not.toHaveProperty('access')
   })
 
-  test('sends its token only over https or within this machine', () => {
+  test('sends its token only over https or to this machine', () => {
     const text = refused([
       'progress',
       '--url',
@@ -209,7 +210,7 @@ describe('a client', () => {
     )
   })
 
-  test('refuses files that it cannot read, and names them', () => {
+  test('refuses files that it cannot read or that others can read, and names them', () => {
     expect(refused(['progress', '--tokenFile', join(folder, 'none')])).toMatch(/--tokenFile: cannot read/)
     const open = file('open-client', token, 0o644)
     expect(refused(['progress', '--tokenFile', open])).toMatch(/--tokenFile: .*open-client .*chmod o-r/)

@@ -143,10 +143,10 @@ describe('fields and defaults', () => {
       { ...minimalStart, sharding: { shardingEntries: [{ ...shardingEntry(), unique: true }] } },
     ],
     [
-      'sharding.shardingEntries[0].shardCollection.unique',
+      'sharding.shardingEntries[0].shardCollection.collation',
       {
         ...minimalStart,
-        sharding: { shardingEntries: [{ ...shardingEntry(), shardCollection: { key: [{ a: 1 }], unique: true } }] },
+        sharding: { shardingEntries: [{ ...shardingEntry(), shardCollection: { key: [{ a: 1 }], collation: {} } }] },
       },
     ],
   ])('the unknown field %s is refused with its name', async (field, body) => {
@@ -310,6 +310,25 @@ describe('sharding', () => {
     const shardingEntries = [{ ...shardingEntry(), shardCollection: { key } }]
     const { configuration } = await send(withSharding({ createSupportingIndexes: true, shardingEntries }))
     expect(configuration?.sharding).toEqual({ createSupportingIndexes: true, shardingEntries })
+  })
+
+  test('the options of shardCollection are passed on, and have the types of the command', async () => {
+    const options = { key: [{ a: 'hashed' }], unique: false, numInitialChunks: 8, presplitHashedZones: true }
+    const shardingEntries = [{ ...shardingEntry(), shardCollection: options }]
+    const { configuration } = await send(withSharding({ shardingEntries }))
+    expect(configuration?.sharding?.shardingEntries).toEqual(shardingEntries)
+    const of = 'sharding.shardingEntries[0].shardCollection'
+    for (const [field, value, rule] of [
+      ['unique', 1, /true or false/],
+      ['presplitHashedZones', 'yes', /true or false/],
+      ['numInitialChunks', '8', /a number/],
+      ['numInitialChunks', 1.5, /an integer/],
+      ['numInitialChunks', 0, /at least 1/],
+      ['numInitialChunks', 1_000_001, /at most 1000000/],
+    ] as const) {
+      const shardCollection = { key: [{ a: 1 }], [field]: value }
+      await expectRefused(withEntry({ ...shardingEntry(), shardCollection }), `${of}.${field}`, rule)
+    }
   })
 
   test('an empty shardingEntries array is accepted', async () => {

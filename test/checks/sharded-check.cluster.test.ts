@@ -33,3 +33,21 @@ it('check of sharded clusters reports an index that only one shard has, and an _
     { severity: 'warning', name: 'DuplicateDocumentId', namespace: 'app.things' },
   ])
 })
+
+it('check of a sharded source reports _ids on two shards that are equal under the collation, though the key is _id', async () => {
+  const db = pair.sourceClient.db('app')
+  await db.createCollection('folded', { collation: { locale: 'en', strength: 2 } })
+  const folded = db.collection<{ _id: string }>('folded')
+  await folded.createIndex({ _id: 'hashed' }, { collation: { locale: 'simple' } })
+  const key = { _id: 'hashed' }
+  await pair.sourceClient.db('admin').command({ shardCollection: 'app.folded', key, collation: { locale: 'simple' } })
+  const lower = Array.from({ length: 20 }, (_, i) => ({ _id: `name ${i}` }))
+  await folded.insertMany(lower)
+  const ofFolded = async (): Promise<Finding[]> =>
+    (await check(await pair.startTandem())).filter(({ namespace }) => namespace === 'app.folded')
+  expect(await ofFolded()).toEqual([])
+  // Each shard refuses those whose equal is on the same shard.
+  const upper = lower.map(({ _id }) => ({ _id: _id.toUpperCase() }))
+  await expect(folded.insertMany(upper, { ordered: false })).rejects.toMatchObject({ code: 11000 })
+  expect(await ofFolded()).toMatchObject([{ severity: 'warning', name: 'DuplicateDocumentId' }])
+})

@@ -33,7 +33,7 @@ describe('while an instance is alive', () => {
 describe('if an instance renews its lease after clean has observed that all have ended', () => {
   afterEach(() => void vi.restoreAllMocks())
 
-  it('refuses, and says that the leases of the others may have been ended', async () => {
+  it('refuses, and says that the other instances may have been evicted', async () => {
     const tandem = await pair.startedSync({ id: 'shardA' })
     await tandem.kill9()
     const leases = pair.stored('leases')
@@ -54,7 +54,7 @@ describe('if an instance renews its lease after clean has observed that all have
       code: 4,
       lines: [],
       err: expect.stringMatching(
-        /error: instance shardB is alive\. Stop all instances of this sync, then run clean again\. The leases of ended instances may have been ended\. Nothing else was changed\.\n$/,
+        /error: instance shardB is alive\. Stop all instances of this sync, then run clean again\. Other instances may have been evicted already\. Nothing else was changed\.\n$/,
       ),
     })
     expect(await leases.findOne({ _id: 'instance:shardA' })).toMatchObject({ buried: true })

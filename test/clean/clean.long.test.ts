@@ -34,7 +34,7 @@ describe('after a sync that was killed before its commit', () => {
     // The kernel of this host tells that the process has ended, so nothing has to be waited for.
     expect(await pair.clean()).toEqual({
       code: 1,
-      lines: [...listed, 'dry run: nothing was changed; --yes carries it out'],
+      lines: [...listed, 'dry run: nothing was changed; --yes carries the plan out'],
       err: '',
       asked: [],
     })
@@ -56,7 +56,7 @@ describe('after a sync that was killed before its commit', () => {
     const declined = await pair.clean({}, false)
     expect(declined).toMatchObject({ code: 1, lines: [], err: 'not confirmed; nothing was changed\n' })
     expect(declined.asked).toContain('unblock: user writes on cluster1')
-    expect(declined.asked.at(-1)).toMatch(/^The sync can then neither be continued nor committed or reversed/)
+    expect(declined.asked.at(-1)).toMatch(/^The sync can then no longer be continued, committed or reversed/)
     expect(await pair.clean({ dryRun: true }, true)).toMatchObject({ code: 1, asked: [] })
     expect(await pair.clean({ json: true }, true)).toMatchObject({ code: 1, asked: [] })
     expect(await pair.footprints()).toEqual(before)

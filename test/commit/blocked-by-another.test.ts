@@ -1,4 +1,4 @@
-import { MongoServerError } from 'mongodb'
+import { BSON, MongoServerError } from 'mongodb'
 import { expect, it } from 'vitest'
 import { setWriteBlocking } from '../../src/commit/write-blocking.ts'
 import { FatalError } from '../../src/domain/errors.ts'
@@ -44,3 +44,27 @@ it.each([
 ])('%s is passed on as it is', async (_what, text, code) => {
   await expect(setWriteBlocking(refusing(text, code), false)).rejects.toMatchObject({ code, message: text })
 })
+
+it.each([true, false])(
+  'no block is set or lifted (%s) if the lease is lost before the command is sent',
+  async (blocked) => {
+    const sent: object[] = []
+    let isLost = false
+    const read = async (_database: string, command: object) => {
+      if ('serverStatus' in command) return { repl: { userWriteBlockMode: 1 } }
+      isLost = true // while the driver selects a server and a connection
+      BSON.serialize(command)
+      sent.push(command)
+      return {}
+    }
+    const fence = (): void => {
+      if (isLost) throw new Error('the lease is lost')
+    }
+    const destination = { name: 'cluster1', read, fence } as unknown as Cluster
+    await expect(setWriteBlocking(destination, blocked)).rejects.toThrow('the lease is lost')
+    const source = { ...destination, name: 'cluster0', fence: () => {} } as unknown as Cluster
+    isLost = false
+    await expect(setWriteBlocking(source, blocked, destination)).rejects.toThrow('the lease is lost')
+    expect(sent).toEqual([])
+  },
+)

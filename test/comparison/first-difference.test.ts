@@ -28,7 +28,7 @@ describe('the first field that differs', () => {
     expect(firstDifference(rawDocument(ours), rawDocument(theirs))).toBe(path)
   })
 
-  test('bytes that are not BSON have no path', () => {
+  test('the path is empty if a document is not valid BSON', () => {
     const broken = rawDocument([a])
     broken[4] = 0x55
     expect(firstDifference(rawDocument([a]), broken)).toBe('')

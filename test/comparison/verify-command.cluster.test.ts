@@ -67,7 +67,7 @@ describe('exit code 0', () => {
     }
   })
 
-  test('with the connection strings from the environment, as JSON', async () => {
+  test('with --json and the connection strings from the environment', async () => {
     const env = { TANDEM_CLUSTER0: sides.sets[0].uri, TANDEM_CLUSTER1: sides.sets[1].uri }
     const { code, stdout } = await run(['--json', '--namespace', 'shop'], env)
     expect(code).toBe(0)

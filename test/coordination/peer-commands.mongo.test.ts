@@ -1,7 +1,7 @@
 import type { Document } from 'mongodb'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
-import { PeerCommands } from '../../src/coordination/peer-commands.ts'
+import { type CommandedSession, PeerCommands } from '../../src/coordination/peer-commands.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
 import { metadataDatabase } from '../../src/domain/namespace.ts'
@@ -37,6 +37,8 @@ interface Member {
   /** Its log lines. */
   logged: { message: string; fields: unknown }[]
   commands: PeerCommands
+  /** The session in which commands are received. A test may replace it. */
+  current: { session: CommandedSession | null }
   context: TestContext
   polling: NodeJS.Timeout | undefined
 }
@@ -59,13 +61,15 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
   const performed: PeerCommand[] = []
   const senders: (string | null)[] = []
   let received: GivenCommand | null = null
-  const session = { commands: new CommandStore(one.cluster), liveness, record: { generation } }
+  const current: Member['current'] = {
+    session: { commands: new CommandStore(one.cluster), liveness, record: { generation } },
+  }
   const logged: Member['logged'] = []
   const context = { ...testContext(), journal: (message: string, fields: unknown) => logged.push({ message, fields }) }
   const commands = new PeerCommands({
     id,
     incarnation,
-    current: { session },
+    current,
     perform: async (given, sender) => {
       const { command } = given
       received = given
@@ -77,7 +81,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
     patienceMS,
   })
   const polling = polls ? setInterval(() => commands.poll(), 20) : undefined
-  const made = { performed, received: () => received, senders, logged, commands, context, polling }
+  const made = { performed, received: () => received, senders, logged, commands, current, context, polling }
   members.push(made)
   return made
 }
@@ -85,7 +89,7 @@ async function member(id: string, options: MemberOptions = {}): Promise<Member> 
 const stored = () => one.client.db(metadataDatabase).collection('commands').countDocuments()
 
 describe('a command given to all', () => {
-  it('arrives with its filter, written as it was given, because filters are compared by their text', async () => {
+  it('arrives with the exact JSON text of its filter, because filters are compared as text', async () => {
     const [a, b] = await Promise.all([member('a'), member('b')])
     const includeNamespaces = [
       { database: 'shop', collections: ['$a', 'b.c'] },
@@ -94,6 +98,21 @@ describe('a command given to all', () => {
     const filter = { includeNamespaces, excludeNamespaces: null, dropExcluded: true }
     await a.commands.give({ command: 'filter', filter })
     expect(JSON.stringify(b.received())).toBe(JSON.stringify({ command: 'filter', filter }))
+  })
+
+  it.each([3, 0, null])('names with an abort the commit that is to be aborted (%s)', async (abortsBefore) => {
+    const [a, b] = await Promise.all([member('a'), member('b')])
+    await a.commands.give({ command: 'abort', abortsBefore })
+    expect(b.received()).toEqual({ command: 'abort', abortsBefore })
+  })
+
+  it('names no commit when an earlier release has sent the abort', async () => {
+    const a = await member('a')
+    const to = [{ id: 'a', incarnation: '611' }]
+    const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
+    const records = one.client.db(metadataDatabase).collection<Document & { _id: string }>('commands')
+    await records.insertOne({ _id: 'earlier', command: 'abort', to, ...rest })
+    await vi.waitFor(() => expect(a.received()).toEqual({ command: 'abort' }), patience)
   })
 
   it('is performed once by each instance, and is answered when all instances have answered', async () => {
@@ -114,7 +133,7 @@ describe('a command given to all', () => {
   })
 
   it.each([undefined, 42, 'x'.repeat(257)])(
-    'has no sender when its record names none, or names one that is no id (%#)',
+    'has no sender if its record has none, or has one that is not a valid id (%#)',
     async (sender) => {
       const { performed, senders } = await member('a')
       const to = [{ id: 'a', incarnation: '611' }]
@@ -132,7 +151,7 @@ describe('a command given to all', () => {
       const unhandled = vi.fn()
       process.on('unhandledRejection', unhandled)
       onTestFinished(() => void process.off('unhandledRejection', unhandled))
-      // An instance finds the command among its own methods. An unknown name throws before a promise exists.
+      // An instance looks up the command among its own methods. An unknown name throws before a promise is returned.
       const methods = { repair: vi.fn(async () => {}), close: vi.fn(async () => {}) }
       const perform = (name: string): Promise<void> => methods[name as keyof typeof methods]()
       const { context, logged } = await member('a', { perform })
@@ -205,31 +224,49 @@ describe('a command given to all', () => {
     expect(deaf.performed).toEqual([])
   })
 
-  it('reports that an instance has taken the command when that instance has not finished it', async () => {
+  it('reports that an instance has picked up the command when that instance has not finished it', async () => {
     const a = await member('a', { patienceMS: 300 })
     const slow = deferred<void>()
     await member('slow', { perform: () => slow.promise })
     expect((await a.commands.give({ command: 'pause' })).get('slow')).toMatchObject({
       error: 'NoAnswer',
-      errorDescription: expect.stringMatching(/^took the command and did not finish/),
+      errorDescription: expect.stringMatching(/^picked up the command and did not finish/),
     })
     slow.resolve()
   })
 
-  it('of another generation of the sync is ignored by an instance', async () => {
+  it('is refused at once by an instance that begins another session while it takes the command', async () => {
+    const a = await member('a')
+    const renewed = await member('renewed')
+    const commands = new CommandStore(one.cluster)
+    const take = commands.take.bind(commands)
+    commands.take = async (...args) => {
+      const taken = await take(...args)
+      renewed.current.session = null
+      return taken
+    }
+    renewed.current.session = { ...(renewed.current.session as CommandedSession), commands }
+    expect((await a.commands.give({ command: 'pause' })).get('renewed')).toMatchObject({
+      error: 'WrongState',
+      errorDescription: expect.stringContaining('did not perform it; send the command again'),
+    })
+    expect(renewed.performed).toEqual([])
+  })
+
+  it('is ignored by an instance of another generation of the sync', async () => {
     const a = await member('a', { patienceMS: 300 })
     const reversed = await member('reversed', { generation: 1 })
     expect((await a.commands.give({ command: 'reverse' })).get('reversed')).toMatchObject({ error: 'NoAnswer' })
     expect(reversed.performed).toEqual([])
   })
 
-  it('cannot be taken once it is too old because its sender died, and the next command removes it', async () => {
+  it('cannot be taken when it is too old, and is removed by the next command if its sender has crashed', async () => {
     const commands = new CommandStore(one.cluster)
     await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }], 'b')
     const collection = one.client.db(metadataDatabase).collection<{ _id: string; givenAt: Date }>('commands')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
-    // It would take the command while the command is new.
+    // This instance polls, so it starts only now: it would have taken the command while the command was new.
     const a = await member('a')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 700_000] } } }])
     expect((await a.commands.give({ command: 'pause' })).get('a')).toEqual(accepted)

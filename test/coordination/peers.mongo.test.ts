@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { pathOf } from '../../machines/sync-view.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
@@ -154,9 +154,38 @@ describe('a request', () => {
     await leader.publish('RUNNING')
     await expect(follower.peers.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
     const stages = one.client.db(metadataDatabase).collection('stages')
-    await stages.updateOne({}, { $set: { 'context.request.at': Date.now() - 10_001 } })
+    const { clusterTime: now } = syncStore(one)
+    const elevenSecondsAgo = (now - (11n << 32n)).toString()
+    await stages.updateOne({}, { $set: { 'context.request.atClusterTime': elevenSecondsAgo } })
     expect(await follower.peers.request(plainCommit)).toBe(1)
     expect((await syncStore(one).load()).context.request).toMatchObject(plainCommit)
+  })
+
+  it('is binding for an instance on a host whose clock is ahead', async () => {
+    const all = await committing()
+    const [leader, follower] = all
+    await leader.peers.abort(0)
+    await leader.peers.report({ type: 'commit.undone', aborts: 1 })
+    for (const each of all) await each.publish('RUNNING')
+    const rehearsal = { dryRun: true, maxSeconds: null }
+    await leader.peers.request(rehearsal)
+    const now = Date.now()
+    vi.spyOn(Date, 'now').mockImplementation(() => now + 60_000)
+    onTestFinished(() => void vi.restoreAllMocks())
+    await expect(follower.peers.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
+    expect((await syncStore(one).load()).context.request).toMatchObject(rehearsal)
+  })
+
+  it('that an earlier release stored has no cluster time, and is replaced when the clocks say that it is old', async () => {
+    const all = await committing()
+    const [, follower] = all
+    for (const each of all) await each.publish('RUNNING')
+    const stages = one.client.db(metadataDatabase).collection('stages')
+    const rehearsal = { dryRun: true, maxSeconds: null }
+    await stages.updateOne({}, { $set: { 'context.request': { ...rehearsal, at: Date.now() } } })
+    await expect(follower.peers.request(plainCommit)).rejects.toMatchObject({ refusal: 'ConfigurationMismatch' })
+    await stages.updateOne({}, { $set: { 'context.request.at': Date.now() - 10_001 } })
+    expect(await follower.peers.request(plainCommit)).toBe(0)
   })
 
   it('of an instance that is alone is replaced by its next request', async () => {

@@ -17,7 +17,7 @@ export async function launchBrowser(): Promise<Browser> {
 
 export interface OpenedPage {
   page: Page
-  /** Errors that the browser reported, except connections that fail while an instance restarts. */
+  /** Errors that the browser reported, except failed connections, which are expected while an instance restarts. */
   complaints: string[]
   close(): Promise<void>
 }
@@ -39,7 +39,7 @@ export async function openDashboard(
   return { page, complaints, close: () => context.close() }
 }
 
-/** Returns the accessibility rules that the page violates, each with the elements that violate it. */
+/** Returns a text for each violation of an accessibility rule: the rule, the element and what is wrong with it. */
 export async function violations(page: Page): Promise<string[]> {
   // The page's content security policy forbids foreign scripts, so the debugger injects this one.
   const session = await page.context().newCDPSession(page)

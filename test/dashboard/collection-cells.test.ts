@@ -4,7 +4,7 @@ import { cellsOf, isBehind, passesOf } from '../../src/dashboard/collection-cell
 import type { Progress } from '../../src/domain/progress.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** The rows of the dashboard's collections may be older than its figures of the whole sync. */
+/** A row of the dashboard's collection table may be older than the figures of the whole sync. */
 
 type Row = CollectionsAnswer['collections'][number]
 

@@ -37,7 +37,7 @@ test.each<[string, InstanceRow[], string | null]>([
   ['the sync is committed', [row('a', { state: 'COMMITTED' })], 'the sync is committed'],
   ['event application is far behind', [row('a', { lagTimeSeconds: 59 })], 'the application of changes is 59 s behind'],
   ['all instances except a lost one can commit', [row('a', { canCommit: true }), row('b', {}, 'lost')], null],
-])('while %s, the obstacle to commit is named, or null', (_name, instances, expected) => {
+])('while %s, the dashboard names what prevents a commit, if anything does', (_name, instances, expected) => {
   expect(obstacle('commit', instances)).toBe(expected)
 })
 
@@ -64,7 +64,7 @@ test('repair is possible only on the page of the coordinator, after its verifica
     'the coordinator, a, is RUNNING',
   )
   expect(obstacle('repair', [row('a', { state: 'FAILED', failure }, 'lost'), row('b', {})], 'b')).toBe(
-    'no live instance coordinates',
+    'no live instance is the coordinator',
   )
 })
 

@@ -46,7 +46,7 @@ const isEnabled = async (page: Page, command: string): Promise<boolean> =>
 const enabled = (page: Page, command: string): Promise<void> =>
   vi.waitFor(async () => expect(await isEnabled(page, command)).toBe(true), patience)
 
-/** Sends a command through the dialog, with the keyboard only. Commit and reverse have to be typed. */
+/** Sends a command through the dialog, using only the keyboard. Commit and reverse require their name to be typed. */
 async function send(page: Page, command: string, effect: RegExp): Promise<void> {
   await enabled(page, command)
   await page.focus(`#${command}`)
@@ -63,7 +63,7 @@ async function send(page: Page, command: string, effect: RegExp): Promise<void> 
   await shows(page, '#outcome', new RegExp(`${command} accepted by a and b`))
 }
 
-/** Types the word that a commit or a reversal requires. Nothing else confirms them. */
+/** Types the word that confirms a commit or a reversal, and checks that nothing else confirms it. */
 async function typeToConfirm(page: Page, word: string): Promise<void> {
   expect(await page.evaluate('document.activeElement.id')).toBe('dialog-word')
   for (const typed of ['', word.slice(0, -1)]) {
@@ -88,7 +88,7 @@ it('shows a sync from IDLE through a commit and a reversal, and sends commands t
   expect(await text(page, '#why-not-pause')).toBe('no sync has been started')
   for (const detail of ['#copy-detail', '#verification-detail']) expect(await text(page, detail)).toBe('not begun')
 
-  // At 1 MB per second, there is enough data to observe the copy.
+  // At 1 MB per second, the copy takes long enough to be observed.
   expectAccepted(await instances.post('start', body))
   await shows(page, '#state', 'RUNNING')
   await shows(page, '#why-not-commit', /^the (copy|first verification) has not ended \(\d/)
@@ -301,7 +301,7 @@ it('shows that it reconnects, and continues when the instance is available again
   expect(complaints).toEqual([])
 })
 
-/** Opens the audit trail, which has the commands that this page has sent. */
+/** Opens the audit trail, and checks that it lists commands that this page has sent. */
 async function showsAudit(page: Page): Promise<void> {
   await page.getByText('Who sent which command').click()
   await shows(page, '#audit-rows', /UTCall\/commita127\.0\.0\.1noneaccepted/)
@@ -314,7 +314,7 @@ async function showsAudit(page: Page): Promise<void> {
   await page.setViewportSize(wide)
 }
 
-/** A foreign write deletes a document on the destination. The verdict of a commit names it. */
+/** Deletes a document on the destination, as a foreign write does. The verdict of the next commit names it. */
 async function deleteOnDestination(_id: number): Promise<void> {
   const deletes = [{ q: { _id }, limit: 1 }]
   await pair.destinationClient.db('app').command({ delete: 'things', deletes, mayBypassWriteBlocking: true })

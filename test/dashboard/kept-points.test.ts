@@ -3,11 +3,11 @@ import type { HistoryPoint, Sample } from '../../src/api/sample-schema.ts'
 import { History } from '../../src/dashboard/history.js'
 import { KeptPoints } from '../../src/dashboard/kept-points.js'
 
-/** The history of the dashboard: fine for ten minutes, coarse for a day. */
+/** The history of the dashboard: every point of the last ten minutes, and one point a minute for a day. */
 
 const minuteMS = 60_000
 const hourMS = 60 * minuteMS
-/** A point each second, whose lag is 9 in one second of each minute and 1 otherwise. */
+/** Returns the point at a time. Its lag is 9 in one second of each minute and 1 otherwise. */
 const pointAt = (at: number): HistoryPoint => [at, at, 1e9, at, at % minuteMS === 7_000 ? 9 : 1]
 
 function secondsOf(hours: number): KeptPoints {
@@ -16,7 +16,7 @@ function secondsOf(hours: number): KeptPoints {
   return kept
 }
 
-test('a day of samples takes the memory of two thousand points', () => {
+test('a day of samples takes no more memory than about two thousand points', () => {
   const { points } = secondsOf(30)
   const newest = points.at(-1)?.[0] ?? 0
   expect(points.length).toBeLessThan(600 + 24 * 60 + 5)
@@ -25,7 +25,7 @@ test('a day of samples takes the memory of two thousand points', () => {
   expect(points.map(([at]) => at)).toEqual(points.map(([at]) => at).sort((one, other) => one - other))
 })
 
-test('the last ten minutes are kept completely, and of each older minute the last counts and the highest lag', () => {
+test('keeps every point of the last ten minutes, and the last counts and highest lag of each older minute', () => {
   const { points } = secondsOf(1)
   const newest = points.at(-1)?.[0] ?? 0
   const fine = points.filter(([at]) => at >= newest - 10 * minuteMS)
@@ -49,11 +49,11 @@ test('the last ten minutes are kept completely, and of each older minute the las
   ])
 })
 
-test('after the clock is set back, points of its future are dropped, and new points are kept and pruned as before', () => {
+test('after the clock is set back, later points are dropped, and new points are kept and pruned as before', () => {
   const kept = new KeptPoints()
   const start = 5 * hourMS
   for (let at = start; at <= start + hourMS; at += 1_000) kept.add(pointAt(at))
-  // By less than the fine points, then by more.
+  // The clock is set back by less than the ten minutes of fine points, then by more.
   for (const back of [5 * minuteMS, 30 * minuteMS]) {
     const from = (kept.points.at(-1)?.[0] ?? 0) - back
     for (let at = from; at < from + 20 * minuteMS; at += 1_000) {
@@ -83,14 +83,14 @@ test('the page continues its charts after the clock is set back', () => {
   expect(history.lag().map(({ at }) => at)).toEqual([10_000, 11_000])
 })
 
-test('the page shows the points of an instance without gaps and with rates, also where they are coarse', () => {
+test('the page shows the points of an instance without gaps and with rates, even at one point a minute', () => {
   const history = new History()
   const { points } = secondsOf(2)
   history.merge(points)
   expect(history.lag()).toHaveLength(points.length)
   const rates = history.bytesPerSecond()
   expect(rates).toHaveLength(points.length)
-  // One for each millisecond.
+  // The copied bytes of `pointAt` grow by one byte per millisecond.
   for (const { value } of rates.slice(1)) expect(value).toBeCloseTo(1_000)
   // The page keeps what a restarted instance has lost.
   const newest = points.at(-1)?.[0] ?? 0

@@ -12,12 +12,13 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testCluster } from '../mongo/clusters.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** Settings of the balancer for single collections, as `sh.disableBalancing` and other commands store them. */
+/** The balancer's settings for individual collections, as `sh.disableBalancing` and other commands store them. */
 
 interface Setting {
   _id: string
   uuid: Binary
   noBalance?: boolean
+  permitMigrations?: boolean
 }
 
 let from: ShardedCluster
@@ -28,10 +29,11 @@ let sourceClient: MongoClient
 let destinationClient: MongoClient
 const names = ['left', 'balanced', 'again']
 let entries: CatalogEntry[]
+const notUnique = vi.fn()
 
 const settings = (client: MongoClient) => client.db('config').collection<Setting>('collections')
 const settingOf = (client: MongoClient, name: string) => settings(client).findOne({ _id: `app.${name}` })
-/** What `sh.disableBalancing` and `sh.enableBalancing` do. */
+/** Stores `noBalance` as `sh.disableBalancing` and `sh.enableBalancing` do. */
 const setNoBalance = (client: MongoClient, name: string, noBalance: boolean) =>
   settings(client).updateOne({ _id: `app.${name}` }, { $set: { noBalance } }, { writeConcern: { w: 'majority' } })
 
@@ -58,11 +60,11 @@ afterAll(async () => {
   await Promise.all([from?.stop(), to?.stop()])
 })
 
-it('noBalance is that of the source, in both directions, and a collection that was created again keeps its own', async () => {
+it('noBalance is set and unset as on the source, but not for a collection that was created again', async () => {
   await setNoBalance(sourceClient, 'left', true)
   await setNoBalance(destinationClient, 'again', true)
   const refused = vi.fn()
-  await copyBalancing(source, destination, entries, refused)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
   const noBalance = () =>
     Promise.all(names.map(async (name) => (await settingOf(destinationClient, name))?.noBalance ?? false))
   expect(await noBalance()).toEqual([true, false, false])
@@ -70,13 +72,45 @@ it('noBalance is that of the source, in both directions, and a collection that w
   await setNoBalance(sourceClient, 'balanced', true)
   const [left, , again] = entries as [CatalogEntry, CatalogEntry, CatalogEntry]
   const recreated = { ...(entries[1] as CatalogEntry), destinationUUID: again.destinationUUID }
-  await copyBalancing(source, destination, [left, recreated, again], refused)
+  await copyBalancing(source, destination, [left, recreated, again], { refused, notUnique })
   expect(await noBalance()).toEqual([false, false, false])
   expect(refused).not.toHaveBeenCalled()
 })
 
-it('a refused noBalance is named, and the others are set', async () => {
-  for (const name of ['left', 'balanced']) await setNoBalance(sourceClient, name, true)
+it('whether chunks may move is that of the source, in both directions', async () => {
+  const allow = (client: MongoClient, name: string, allowMigrations: boolean) =>
+    client.db('admin').command({ setAllowMigrations: `app.${name}`, allowMigrations })
+  const permitted = () =>
+    Promise.all(names.map(async (name) => (await settingOf(destinationClient, name))?.permitMigrations ?? true))
+  const refused = vi.fn()
+  await allow(sourceClient, 'left', false)
+  await allow(destinationClient, 'again', false)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
+  expect(await permitted()).toEqual([false, true, true])
+  await allow(sourceClient, 'left', true)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
+  expect(await permitted()).toEqual([true, true, true])
+  expect(refused).not.toHaveBeenCalled()
+})
+
+it('a collection whose shard key is unique on the source only is named', async () => {
+  const setUnique = (client: MongoClient, unique: boolean) =>
+    settings(client).updateOne({ _id: 'app.left' }, { $set: { unique } }, { writeConcern: { w: 'majority' } })
+  await setUnique(sourceClient, true)
+  onTestFinished(
+    async () => void (await Promise.all([sourceClient, destinationClient].map((client) => setUnique(client, false)))),
+  )
+  await copyBalancing(source, destination, entries, { refused: vi.fn(), notUnique })
+  await setUnique(destinationClient, true)
+  await copyBalancing(source, destination, entries, { refused: vi.fn(), notUnique })
+  expect(notUnique.mock.calls).toEqual([['app.left']])
+})
+
+it('reports the collection whose noBalance is refused, and sets the others', async () => {
+  for (const name of ['left', 'balanced']) {
+    await setNoBalance(sourceClient, name, true)
+    await setNoBalance(destinationClient, name, false)
+  }
   const write = destination.write.bind(destination)
   const refusing = vi.spyOn(destination, 'write').mockImplementation(async (database, command, options) => {
     const { updates } = command as { updates: Document[] }
@@ -85,7 +119,7 @@ it('a refused noBalance is named, and the others are set', async () => {
   })
   onTestFinished(() => refusing.mockRestore())
   const refused = vi.fn()
-  await copyBalancing(source, destination, entries, refused)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
   expect(refused.mock.calls).toEqual([['app.left', 'not allowed']])
   expect((await settingOf(destinationClient, 'balanced'))?.noBalance).toBe(true)
 })
@@ -93,18 +127,18 @@ it('a refused noBalance is named, and the others are set', async () => {
 it.each([
   ['the command is refused', new MongoServerError({ message: 'not allowed', code: 13 })],
   ['the config servers do not answer', new MongoNetworkError('gone')],
-])('if %s, all settings are named after one attempt', async (_what, error) => {
+])('if %s, reports all collections and does not try again', async (_what, error) => {
   for (const name of names) await setNoBalance(sourceClient, name, true)
   for (const name of names) await setNoBalance(destinationClient, name, false)
   const failing = vi.spyOn(destination, 'write').mockRejectedValue(error)
   onTestFinished(() => failing.mockRestore())
   const refused = vi.fn()
-  await copyBalancing(source, destination, entries, refused)
+  await copyBalancing(source, destination, entries, { refused, notUnique })
   expect(failing).toHaveBeenCalledTimes(1)
   expect(refused.mock.calls.map(([name]) => name)).toEqual(names.map((name) => `app.${name}`))
 })
 
-it('check names settings that are not copied', async () => {
+it('`check` lists the settings that are not copied', async () => {
   const checked = (includeNamespaces: { database: string }[] | null, of = { authenticated: false }) => {
     const selection = new Selection(source, { includeNamespaces, excludeNamespaces: null })
     const facts = { destination: { ...of, privileges: [] } } as unknown as CheckedClusters['facts']
@@ -112,13 +146,15 @@ it('check names settings that are not copied', async () => {
   }
   for (const name of names) await setNoBalance(sourceClient, name, name === 'left')
   expect(await checked(null)).toEqual([])
-  // This user may not write into config.collections.
+  // This user has no privilege to write to config.collections.
   expect(await checked(null, { authenticated: true })).toMatchObject([
     {
       severity: 'warning',
       name: 'BalancerSettingsNotCopied',
       message: expect.stringMatching(/: app\.left \(noBalance\)$/),
-      remedy: expect.stringContaining('for noBalance grant update on config.collections on the destination'),
+      remedy: expect.stringContaining(
+        'to have noBalance copied, grant update on config.collections on the destination',
+      ),
     },
   ])
   await sourceClient.db('admin').command({ configureCollectionBalancing: 'app.again', chunkSize: 64 })

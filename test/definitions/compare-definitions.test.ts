@@ -26,7 +26,7 @@ const view = (name: string, on: string): ListedDefinition => ({
   indexes: [],
   shardKey: null,
 })
-/** The form that the destination has until the commit. */
+/** Returns the definition in the form that the destination has until the commit. */
 const deferred = (one: ListedDefinition): ListedDefinition => ({
   ...one,
   options: optionsWhileDeferred(one.options),

@@ -13,7 +13,7 @@ import { testCluster, testContext } from '../mongo/clusters.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** Commands that change how a sharded destination is distributed, and what they do when they are delivered late. */
+/** Commands that change the distribution of a sharded destination, and the effects of their delayed delivery. */
 describe('the distribution of a sharded destination', () => {
   let sharded: ShardedCluster
   let cluster: Cluster
@@ -33,7 +33,7 @@ describe('the distribution of a sharded destination', () => {
 
   const keyOf = (...fields: Record<string, 1 | 'hashed'>[]) => requestedShardKey(fields) as ShardKey
 
-  /** Creates the collection, again if it exists, and returns its catalog entry. */
+  /** Drops the collection if it exists, creates it, and returns its catalog entry. */
   async function createdAgain(shardKey: ShardKey) {
     await client
       .db('app')
@@ -71,7 +71,7 @@ describe('the distribution of a sharded destination', () => {
     await sharding.distribute(again)
     await sharding.distribute(again)
     expect(await storedKey()).toEqual({ other: 'hashed' })
-    // A delayed message about the same collection has no effect either.
+    // After the collection was dropped, neither the delayed command nor a new one creates it again.
     await client.db('app').dropCollection('things')
     await expect(cluster.write(...delayed)).rejects.toMatchObject({ code: 361 })
     await expect(sharding.distribute(again)).rejects.toThrow('renamed or dropped before it was sharded')
@@ -108,7 +108,7 @@ describe('the distribution of a sharded destination', () => {
     expect([sent, await storedKey()]).toEqual([2, { k: 'hashed' }])
   })
 
-  it('is changed under time limits, so that no server continues a command when its sender counts as drained', async () => {
+  it('is changed by commands whose time limit ends before their sender counts as drained', async () => {
     const run = vi.spyOn(cluster, 'run')
     onTestFinished(() => run.mockRestore())
     const wanted = client.db('app').collection('wanted')

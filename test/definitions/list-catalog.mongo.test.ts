@@ -62,7 +62,7 @@ async function createEveryKind(db: Db): Promise<void> {
   await db.command({ collMod: 'things', index: { name: 'later', expireAfterSeconds: 100 } })
 }
 
-/** Runs `work` with a connection that does not use `$listCatalog`. */
+/** Runs `work` with a connection for which tandem does not use `$listCatalog`. */
 async function withoutStage<T>(work: (cluster: Cluster) => Promise<T>): Promise<T> {
   const cluster = testCluster(one.set.uri)
   cluster.before6 = true
@@ -81,7 +81,8 @@ function shown(catalog: ClusterCatalog) {
   const entries = [...catalog].flatMap(([database, listed]) =>
     listed.map(({ name, type, uuid, options, indexes }) => ({
       ...{ name: `${database}.${name}`, uuid },
-      // A time-series collection is refused by its name. The server generates the other fields of its listing.
+      // tandem refuses or skips a time-series collection and needs only its name and type. The server generates the
+      // other fields of its listing.
       ...(type === 'timeseries' ? { type } : { type, options: hex(options) }),
       indexes: indexes.map((index) => [indexName(index), hex(sorted(index))]),
     })),
@@ -135,7 +136,7 @@ it.each([3, 40])(
   },
 )
 
-it('a user without the privileges for the stage reads the definitions by listing', async () => {
+it('a user without the privileges for `$listCatalog` reads the same with listCollections and listIndexes', async () => {
   await createEveryKind(app())
   const everywhere = { resource: { db: '', collection: '' }, actions: ['listCollections', 'listIndexes'] }
   const privileges = [everywhere, { resource: { cluster: true }, actions: ['listDatabases', 'useUUID'] }]
@@ -145,7 +146,7 @@ it('a user without the privileges for the stage reads the definitions by listing
   expect(shown(read)).toEqual(shown(await listClusterCatalog(one.cluster)))
 })
 
-it('a user with the optional role of docs/privileges.md can use the stage', async () => {
+it('a user with the optional role of docs/privileges.md can use `$listCatalog`', async () => {
   const page = readFileSync(path.join(repositoryRoot, 'docs/privileges.md'), 'utf8')
   const roles = [...page.matchAll(/^db\.adminCommand\((\{\n[\s\S]*?\n\})\)$/gm)].map(([, text]) =>
     JSON.parse(text ?? ''),

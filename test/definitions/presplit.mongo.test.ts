@@ -11,7 +11,10 @@ import { testCluster, testContext } from '../mongo/clusters.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** The chunks of a collection of the destination before its copy. One cluster is both source and destination. */
+/**
+ * Tests the chunks that a collection gets on the destination before it is copied. One cluster is both source and
+ * destination.
+ */
 
 type Key = Record<string, 1 | 'hashed'>
 
@@ -35,7 +38,10 @@ beforeEach(async () => {
   await client.db('admin').command({ enableSharding: 'app', primaryShard: sharded.shards[0]?.name })
 })
 
-/** The source's collection `wanted`, with chunks that begin at these values. All of them are on the primary shard. */
+/**
+ * Creates the source's collection `wanted` and splits its chunks at these values. All of them are on the primary shard,
+ * unless the first field of the key is hashed.
+ */
 async function wanted(key: Key, documents: Document[], splitPoints: Document[] = []): Promise<void> {
   await client.db('admin').command({ shardCollection: 'app.wanted', key })
   if (documents.length > 0) await client.db('app').collection('wanted').insertMany(documents)
@@ -93,7 +99,7 @@ describe('a collection that the source has sharded by the same key', () => {
     expect(await shardsOf('things')).toBe('000000012')
   })
 
-  it('gets the hashed values of its boundaries, and chunks of the source without documents', async () => {
+  it('gets the chunks of the source even if they are empty, including the hashed values of their boundaries', async () => {
     const points = [
       { r: 'r1', u: Long.fromNumber(-5) },
       { r: 'r1', u: Long.fromNumber(5) },
@@ -112,7 +118,7 @@ describe('a collection that the source has sharded by the same key', () => {
     expect([sent('split'), sent('moveChunk')]).toEqual([0, 0])
   })
 
-  it('begins at another shard than the collection before it', async () => {
+  it('begins on a different shard than the previous collection', async () => {
     await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
     const sharding = new DestinationSharding(cluster, cluster, testContext())
     for (const name of ['one', 'two', 'three']) await distribute(name, { k: 1 }, sharding)
@@ -120,7 +126,7 @@ describe('a collection that the source has sharded by the same key', () => {
   })
 })
 
-it('ignores an error without a code, with which a mongos refuses to split at an existing boundary', async () => {
+it('ignores the error without a code that a mongos returns for a split at an existing boundary', async () => {
   await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
   const write = cluster.write.bind(cluster)
   const refusing = vi.spyOn(cluster, 'write').mockImplementation(async (database, command, options) => {
@@ -133,7 +139,7 @@ it('ignores an error without a code, with which a mongos refuses to split at an 
 })
 
 describe('a transient error of the destination', () => {
-  /** Each command of this name fails while the number of its earlier failures is smaller. */
+  /** Makes the first `failures` commands of this name fail. */
   function failing(name: string, failures: number): void {
     const write = cluster.write.bind(cluster)
     let left = failures
@@ -144,14 +150,14 @@ describe('a transient error of the destination', () => {
     onTestFinished(() => spy.mockRestore())
   }
 
-  it.each(['split', 'moveChunk'])('in a %s is repeated', async (name) => {
+  it.each(['split', 'moveChunk'])('causes a %s to be retried', async (name) => {
     await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
     failing(name, 2)
     await distribute('things', { k: 1 })
     expect([await shardsOf('things'), uneven]).toEqual(['01', []])
   })
 
-  it('that does not pass ends the distribution of that collection only', async () => {
+  it('that persists ends only the distribution of that collection', async () => {
     await wanted({ k: 1 }, numbered(100), [{ k: 30 }, { k: 60 }])
     failing('moveChunk', Number.POSITIVE_INFINITY)
     const sent = observedCommands()
@@ -168,7 +174,7 @@ describe('a sample of the source', () => {
     ['is refused', new MongoServerError({ message: 'not allowed', code: 2 })],
     ['takes too long on the server', new MongoServerError({ message: 'too long', code: 50 })],
     ['takes too long', new DOMException('too long', 'TimeoutError')],
-  ])('that %s leaves the boundaries of the source', async (_what, error) => {
+  ])('that %s is skipped, and the boundaries of the source are used', async (_what, error) => {
     await wanted({ k: 1 }, numbered(300), [{ k: 10 }, { k: 20 }])
     const read = cluster.read.bind(cluster)
     const spy = vi.spyOn(cluster, 'read').mockImplementation(async (database, command, options) => {
@@ -180,7 +186,7 @@ describe('a sample of the source', () => {
     expect([await startsOf('things'), uneven]).toEqual([await startsOf('wanted'), ['app.things']])
   })
 
-  it('of few large documents is so small that no shard reads all of its own', async () => {
+  it('of a few large documents is so small that no shard reads all of its documents', async () => {
     await wanted({ k: 1 }, numbered(300))
     const read = cluster.read.bind(cluster)
     const spy = vi.spyOn(cluster, 'read').mockImplementation(async (database, command, options) => {
@@ -196,7 +202,7 @@ describe('a sample of the source', () => {
 })
 
 describe('a collection of terabytes', () => {
-  /** The server reports this size of the collection. */
+  /** Makes the server report this size for the collection. */
   function largeCollection(bytes: number): void {
     const read = cluster.read.bind(cluster)
     const reading = vi.spyOn(cluster, 'read').mockImplementation(async (database, command, options) => {

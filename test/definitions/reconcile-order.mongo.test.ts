@@ -26,7 +26,7 @@ describe('an _id in several spellings (equal values of different types)', () => 
       ['v', v],
     ])
 
-  it('ends in the spelling of the source, whichever the destination has and whichever are reconciled', async () => {
+  it('gets the spelling of the source, whichever spelling the destination has and whichever are reconciled', async () => {
     await createOnBoth('c')
     const entry = await clusters.entryOf(database, 'c')
     for (const ids of [spellings, nestedSpellings]) {
@@ -67,7 +67,7 @@ describe('an _id in several spellings (equal values of different types)', () => 
       expect(n).toBe(1)
     }
 
-    /** Delays the first such command on the destination. */
+    /** Delays the first command of this name on the destination. */
     async function delay(command: string): Promise<void> {
       const data = { failCommands: [command], appName: destinationName, blockConnection: true, blockTimeMS: 500 }
       const admin = clusters.destinationClient.db('admin')
@@ -83,11 +83,11 @@ describe('an _id in several spellings (equal values of different types)', () => 
       await clusters.expectEqual(database)
     }
 
-    it('is followed alone', async () => {
+    it('is applied alone', async () => {
       await follow(() => replaceBy(spellings[1], 'new'), true)
     })
 
-    it('is followed with a later update', async () => {
+    it('is applied together with a later update', async () => {
       await follow(async () => {
         await replaceBy(spellings[1], 'new')
         await source()
@@ -96,7 +96,7 @@ describe('an _id in several spellings (equal values of different types)', () => 
       }, true)
     })
 
-    it('is followed with a later update when the replacement is slow on the destination', async () => {
+    it('is applied together with a later update when the replacement is slow on the destination', async () => {
       await delay('update')
       await follow(async () => {
         await replaceBy(spellings[1], 'new')
@@ -106,14 +106,14 @@ describe('an _id in several spellings (equal values of different types)', () => 
       }, true)
     })
 
-    it('is followed with a later delete, and the document is not restored', async () => {
+    it('is applied together with a later delete, and the document is not restored', async () => {
       await follow(async () => {
         await replaceBy(spellings[1], 'new')
         await source().collection('c').deleteMany({})
       }, true)
     })
 
-    it('is followed with replacements in the old spelling, of which the last one wins', async () => {
+    it('is applied together with later replacements in the old spelling, of which the last one wins', async () => {
       await follow(async () => {
         await replaceBy(spellings[1], 'second')
         await replaceBy(spellings[0], 'third')
@@ -121,7 +121,7 @@ describe('an _id in several spellings (equal values of different types)', () => 
       }, true)
     })
 
-    it('is followed with an insert before it and a replacement after it when the insert is slow on the destination', async () => {
+    it('is applied together with an insert before it and a replacement after it when the insert is slow', async () => {
       await delay('insert')
       await follow(async () => {
         await insertRaw(source(), 'c', [document(spellings[0], 'first')])

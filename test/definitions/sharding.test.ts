@@ -6,8 +6,8 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { rawDocument } from '../support/bson-values.ts'
 
 /**
- * Documents of config.collections as the releases write them (src/mongo/s/catalog/type_collection.idl in the server's
- * source; `unsplittable` since 8.0).
+ * Documents of config.collections as the server's releases write them (src/mongo/s/catalog/type_collection.idl in the
+ * server's source; `unsplittable` since 8.0).
  */
 
 const uuid = new UUID('00ff1080-7f0a-4bd0-8cf1-fedcba987654')
@@ -40,8 +40,17 @@ describe('a document of config.collections', () => {
         { path: 'k', hashed: false },
         { path: 'h', hashed: true },
       ],
+      collated: false,
+      unique: false,
       resharding: false,
     })
+  })
+
+  it.each([
+    ['another than the simple one', { defaultCollation: { locale: 'en', strength: 2 } }, true],
+    ['the simple one', { defaultCollation: {} }, false],
+  ])('shows that the default collation of its collection is %s', (_what, fields, collated) => {
+    expect(distribution({ key: { _id: 1 }, ...fields })).toMatchObject({ collated })
   })
 
   it('of 8.0 that belongs to an unsharded collection has no shard key', () => {
@@ -49,6 +58,8 @@ describe('a document of config.collections', () => {
       name: 'app.things',
       uuid: fromUuid(uuid),
       key: null,
+      collated: false,
+      unique: false,
       resharding: false,
     })
   })
@@ -61,6 +72,8 @@ describe('a document of config.collections', () => {
     expect(distribution({ ...fields, reshardingFields })?.resharding).toBe(true)
   })
 
+  it('shows that the key is unique', () => expect(distribution({ key: { k: 1 }, unique: true })?.unique).toBe(true))
+
   it('without a UUID is ignored', () => expect(distribution({ key: { k: 1 }, uuid: 'none' })).toBeNull())
 })
 
@@ -72,7 +85,7 @@ describe('an unsharded collection that the config servers of 8.0 track', () => {
     expect(wantedShardKey(source, byUuid(tracked), [], things)).toBeNull()
   })
 
-  it('keeps its documents on a destination where it is unsharded, and only there', () => {
+  it('keeps its documents on the destination if it is unsharded on both clusters, and only then', () => {
     const key = [{ path: '_id', hashed: false }]
     expect(keepsDistribution(source, tracked ?? undefined, null)).toBe(true)
     expect(keepsDistribution(source, undefined, tracked?.key ?? null)).toBe(true)

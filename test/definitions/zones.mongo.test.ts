@@ -14,7 +14,7 @@ import { testCluster, testContext } from '../mongo/clusters.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** The source has the shards of the destination, by their names, and one more. */
+/** The source has one shard more than the destination. The other shards have the same names on both clusters. */
 
 let from: ShardedCluster
 let to: ShardedCluster
@@ -91,7 +91,7 @@ async function chunksOf(name: string): Promise<Document[]> {
   return await config.collection('chunks').find({ uuid: found?.uuid }).sort({ min: 1 }).toArray()
 }
 
-it('are copied with a new collection, whose chunks are placed on the shards of their zones', async () => {
+it('zones are copied with a new collection, and its chunks are placed on the shards of their zones', async () => {
   await shardedOnSource('things', { k: 1 })
   await inZone(0, 'old')
   await inZone(1, 'new')
@@ -107,7 +107,7 @@ it('are copied with a new collection, whose chunks are placed on the shards of t
   expect([shards[0], shards[2], shards[3]]).toEqual(['zoned-shard1', 'zoned-shard0', 'zoned-shard0'])
 })
 
-it('are copied for a hashed key too', async () => {
+it('zones of a hashed shard key are copied', async () => {
   await shardedOnSource('hashed', { r: 1, k: 'hashed' })
   await shardedOnSource('byHash', { k: 'hashed' })
   await inZone(1, 'one')
@@ -120,7 +120,7 @@ it('are copied for a hashed key too', async () => {
   for (const { shard } of await chunksOf('byHash')) expect(shard).toBe('zoned-shard1')
 })
 
-it('are changed with those of the source, and a collection without zones there keeps its own', async () => {
+it('zones change as on the source, and a collection without zones there keeps those of the destination', async () => {
   await shardedOnSource('things', { k: 1 })
   await shardedOnSource('own', { k: 1 })
   await inZone(0, 'old')
@@ -138,7 +138,7 @@ it('are changed with those of the source, and a collection without zones there k
   expect(await rangesOf(destinationClient, 'own')).toEqual([{ min: { k: 0 }, max: { k: 10 }, tag: 'mine' }])
 })
 
-it('are copied as far as the destination accepts them, and the refused ones are named', async () => {
+it('zones that the destination refuses are reported, and the others are copied', async () => {
   await shardedOnSource('things', { k: 1 })
   const entry = await distribute('things', { k: 1 })
   await inZone(0, 'old')
@@ -159,7 +159,7 @@ it('are copied as far as the destination accepts them, and the refused ones are 
   expect(await rangesOf(destinationClient, 'things')).toEqual([{ min: { k: 10 }, max: { k: 20 }, tag: 'old' }])
 })
 
-it('stay behind where a shard of theirs has no counterpart, and check names them', async () => {
+it('a zone is not copied if the destination lacks one of its shards, and `check` reports it', async () => {
   await shardedOnSource('things', { k: 1 })
   await inZone(2, 'far')
   await zoned('things', { k: 0 }, { k: 10 }, 'far')
@@ -182,7 +182,7 @@ it('stay behind where a shard of theirs has no counterpart, and check names them
   expect(await checked(null)).toEqual([])
 })
 
-it('that exist on the destination before the collection decide where its chunks are placed', async () => {
+it('zones that exist on the destination before a collection is sharded determine where its chunks are', async () => {
   await shardedOnSource('things', { k: 1 })
   await inZone(1, 'mine', destinationClient)
   await zoned('things', { k: 0 }, { k: 10 }, 'mine', destinationClient)

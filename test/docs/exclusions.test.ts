@@ -22,7 +22,7 @@ const pem = file('server.pem', tlsPem.server)
 const instance = ['--cluster0', 'mongodb://a/', '--cluster1', 'mongodb://b/']
 const urls = ['--url', 'http://localhost:1', '--url', 'http://localhost:2']
 
-/** By the first cell of a row: command lines that are refused, and what their errors name. */
+/** For the first cell of each row: the command lines that are refused, and the options that their errors name. */
 const cases: Record<string, [argv: string[], named: RegExp][]> = {
   '`--table` and `--json`': [[['progress', '--table', '--json'], /'--table'.*'--json'/]],
   '`--all` and several `--url`': ['pause', 'resume', 'commit', 'abort', 'reverse'].map((command) => [
@@ -89,19 +89,19 @@ const section = page.slice(page.indexOf('## Options that exclude each other'))
 const table = section.slice(0, section.indexOf('\n## '))
 const rows = [...table.matchAll(/^\| (.*?) \| .* \|$/gm)].map(([, first = '']) => first).slice(2)
 
-test('the table has a row for each case, and each row has one', () => {
+test('the table has one row for each case, and no other rows', () => {
   expect(rows).toEqual(Object.keys(cases))
 })
 
 const all = Object.values(cases).flat()
 
-test.each(all)('%j is refused by name', (argv, named) => {
+test.each(all)('%j is refused with an error that names the options', (argv, named) => {
   const text = refused(argv)
   expect(text).toMatch(/^error: /)
   expect(text).toMatch(named)
 })
 
-test('--body may stand beside the options for addresses, access and the form of the answer', () => {
+test('--body is accepted with the options for addresses, access and output format', () => {
   const shared = ['--url=http://localhost:1', `--token=${token}`, '--json']
   for (const command of ['start', 'check', 'filter']) expect(() => refused([command, '--body={}', ...shared])).toThrow()
   expect(() => refused(['check', '--body={}', '--fail-on=warning'])).toThrow()

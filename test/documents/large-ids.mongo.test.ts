@@ -15,7 +15,7 @@ import { array, insertRaw, nested, type RawField, rawDocument, updateRaw } from 
 
 /**
  * Documents of nearly 16 MB whose `_id` exceeds 16 KB. The server refuses to insert or to replace them as a whole, but
- * updates can enlarge a document until it is one of them.
+ * updates can enlarge a document to this size.
  */
 
 useTwoClusters()
@@ -48,7 +48,7 @@ async function grow(id: unknown, updates: readonly Buffer[]): Promise<Buffer> {
   await insertRaw(source(), 'c', [document])
   for (const update of updates) await updateRaw(source(), 'c', [[id, update]])
   const { z: _none, ...found } = (await source().collection('c').findOne()) as Document
-  // The rest of the 16 MB.
+  // This field fills the rest of the 16 MB.
   const left = documentBytesMax - BSON.calculateObjectSize(found) - 100
   await updateRaw(source(), 'c', [[id, set(['z', new Binary(Buffer.alloc(left))])]])
   return Buffer.from((await source().collection('c').findOne({}, { raw: true })) as unknown as Uint8Array)
@@ -60,7 +60,7 @@ describe('a document of nearly 16 MB whose _id exceeds 16 KB', () => {
     const id = what === 'many fields' ? 'x'.repeat(17_000) : nested([['x', 'y'.repeat(1_500_000)]])
     const whole = await grow(id, growth[what] ?? [])
     expect(whole.length).toBeGreaterThan(documentBytesMax - 200)
-    // The oplog entry contains the `_id` twice, so no single statement writes the document.
+    // The oplog entry contains the `_id` twice, so no single statement can write the document.
     await expect(insertRaw(destination(), 'c', [whole])).rejects.toMatchObject({ code: 10334 })
     const entry = await clusters.entryOf(database, 'c')
     const identities = identitiesOf([idElementOf(whole)])
@@ -76,7 +76,7 @@ describe('a document of nearly 16 MB whose _id exceeds 16 KB', () => {
     expect(clusters.context.retried).toEqual([])
   })
 
-  it('replaces the part of it that a killed process left behind', async () => {
+  it('becomes equal to the source when a killed process has written only a part of it', async () => {
     await createOnBoth('c')
     const id = 'x'.repeat(17_000)
     const whole = await grow(id, growth['many fields'] ?? [])
@@ -85,7 +85,7 @@ describe('a document of nearly 16 MB whose _id exceeds 16 KB', () => {
     await clusters.expectEqual(database)
   })
 
-  it('is recorded while its collection is copied', async () => {
+  it('is recorded as a tombstone while its collection is copied', async () => {
     await createOnBoth('c')
     const whole = await grow('x'.repeat(1_500_000), growth['one large array'] ?? [])
     const entry = { ...(await clusters.entryOf(database, 'c')), state: 'copying' as const }

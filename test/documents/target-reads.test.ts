@@ -51,7 +51,7 @@ describe('a plan of reads', () => {
     )
   })
 
-  it('property: every document meets the conditions of its group, which only one shard can meet', () => {
+  it('property: every document meets the conditions of its group, and they select a single shard', () => {
     fc.assert(
       fc.property(anyItems, (items) => {
         for (const { items: members, conditions } of plan(items).groups) {

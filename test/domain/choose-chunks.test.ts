@@ -77,7 +77,7 @@ describe('the chunks of a collection', () => {
   })
 })
 
-it('chunks are split at more values, where no chunk begins yet', () => {
+it('chunks are split at further values, except where a chunk already begins', () => {
   const chunks = chooseChunks(keysOf([10, 20]), keysOf(to(30)), 3, 10)
   expect(starts(splitAtValues(chunks, keysOf([5, 10, 12, 15, 30])))).toEqual([null, 5, 10, 12, 15, 20, 30])
   const sum = (some: readonly PlannedChunk[]) => some.reduce((all, { weight }) => all + weight, 0)
@@ -97,7 +97,7 @@ describe('the shards of chunks', () => {
     expect(assignShards([], all)).toEqual([])
   })
 
-  it('may be others for some of the chunks', () => {
+  it('may be restricted for some of the chunks', () => {
     const allowed = ({ weight }: PlannedChunk) => (weight === 2 ? ['b', 'c'] : ['a', 'b', 'c'])
     const assigned = assignShards(ofWeights(2, 2, 2, 2, 1, 1, 1, 1), allowed)
     expect(assigned).toEqual([...'bbcc', ...'aaaa'])

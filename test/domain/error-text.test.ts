@@ -23,7 +23,7 @@ describe('an unexpected failure', () => {
     expect(causeOfFailure(failure)).toBe(error)
   })
 
-  test('contains at least the step that it ended', () => {
+  test('contains at least the step in which it occurred', () => {
     expect(toFailure(new TypeError('x is not a function'), 'preparing').errorDescription).toBe(
       'preparing: TypeError: x is not a function',
     )

@@ -27,7 +27,7 @@ describe('an owner', () => {
     )
   })
 
-  it('is not expired while its lease has the same epoch, even if that lease has expired and no instance has evicted it', () => {
+  it('is not expired while its lease has the same epoch, because an expired lease must first be evicted', () => {
     expect(isExpired('a#3', [lease('a', 3, 3)])).toBe(false)
     expect(isExpired('a#3', [lease('a', 3, 3, true)])).toBe(false)
   })

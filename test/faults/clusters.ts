@@ -52,6 +52,14 @@ export async function startShardedClusters(
   return await startBoth(startShardedCluster(source), startShardedCluster(destination))
 }
 
+/**
+ * The same cluster with a connection string by which the driver uses all routers: it uses every server whose latency is
+ * within this threshold of the fastest one.
+ */
+export function throughAll(cluster: ShardedCluster): ShardedCluster {
+  return { ...cluster, uri: `${cluster.uri}?localThresholdMS=60000` }
+}
+
 /** Starts both clusters. If one of them does not start, the other is stopped. */
 async function startBoth<Cluster extends { stop(): Promise<void> }>(
   ...starting: [source: Promise<Cluster>, destination: Promise<Cluster>]

@@ -14,7 +14,7 @@ interface DependentDocument {
   collection: Binary
 }
 
-/** Metadata collections whose documents name a collection of the source and are removed together with its catalog entry. */
+/** Metadata collections whose documents refer to a source collection and are removed with its catalog entry. */
 const dependent = ['segments', 'tombstones', 'verifiedRanges'] as const
 
 /** Measures tandem's metadata database on one cluster. */

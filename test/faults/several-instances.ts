@@ -12,8 +12,8 @@ import type { RunningInstances } from './running-instances.ts'
 import type { FaultyServers } from './server-faults.ts'
 
 /**
- * A fault of instances or of the servers. After it, at least one instance runs, none is stopped or disconnected, and the
- * servers can be reached.
+ * A fault of instances or of the servers. Afterwards at least one instance runs, none is suspended or disconnected, and
+ * the servers can be reached.
  */
 export interface InstanceFault {
   name: string
@@ -45,7 +45,10 @@ export interface SeveralInstancesResult {
   faults: number
   takeovers: number
   slowestTakeoverMS: number
-  /** The longest time, in ms, from the first undisturbed instance that reached `canWrite` (or COMMITTED) to the last one. */
+  /**
+   * Milliseconds between the first and the last undisturbed instance to reach `canWrite`, or to reach COMMITTED,
+   * whichever is longer.
+   */
   spreadMS: number
 }
 
@@ -55,8 +58,8 @@ const stepsBefore = 20
 const spreadMaxMS = 2_000
 
 /**
- * Runs one migration by several instances under a random workload that runs from before the copy until the commit, with faults
- * of instances. At the end it checks the history of owners in the metadata and compares the clusters.
+ * Runs one migration with several instances and injects faults. A random workload writes to the source from before the
+ * copy until the commit. At the end it checks the history of owners in the metadata and compares the clusters.
  */
 export async function migrateBySeveral(
   options: SeveralInstancesOptions,
@@ -68,7 +71,7 @@ export async function migrateBySeveral(
   return await runMigration({ clusters: pair, name, random, keep: [bulkDatabase], start }, async (migration) => {
     const { instances, problems } = migration
     await seedData(pair.source.uri, seed, seededShare)
-    // The application connects past the proxies, so it keeps its connections when tandem's are cut.
+    // The workload does not connect through the proxies, so it keeps its connections when tandem's are cut.
     const uri = (pair.source.proxies.length > 0 && pair.source.uris[0]) || pair.source.uri
     const workload = createWorkload({ uri, seed, ddl: true, transactions: true, opsPerSecond: stepsASecond })
     await workload.runSteps(stepsBefore)
@@ -85,7 +88,7 @@ export async function migrateBySeveral(
       written.abort()
       await writing
     })
-    // If one fails, the other must not go on into the next run, which uses the same servers.
+    // If one of them fails, wait for the other: it must not continue during the next run, which uses the same servers.
     await both(
       Promise.resolve(fault?.during?.(instances)),
       Promise.resolve(fault?.servers?.({ ...pair, random, counts: instances })),
@@ -130,7 +133,10 @@ async function startAll(instances: RunningInstances, ids: string[], fault: Insta
   }
 }
 
-/** Checks that the bytes copied by the instances add up to the total, also after takeovers. The workload is over, so the sums do not change. */
+/**
+ * Checks that the bytes copied by the instances add up to the total, even after takeovers. The workload has ended, so
+ * the sums no longer change.
+ */
 async function checkCopied(instances: RunningInstances): Promise<string[]> {
   const deadline = Date.now() + 20_000
   for (;;) {

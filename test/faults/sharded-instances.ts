@@ -4,6 +4,7 @@ import { until } from '../support/until.ts'
 import type { ShardedClusters } from './clusters.ts'
 import { type MigrationResult, runMigration } from './migration.ts'
 import type { RunningInstances } from './running-instances.ts'
+import { injectFaults, type ShardedFaultKind } from './sharded-faults.ts'
 import { migrateStepwise } from './stepwise.ts'
 
 export interface ShardedResult {
@@ -12,25 +13,42 @@ export interface ShardedResult {
   /** Bytes copied by each instance. */
   copied: number[]
   total: number
+  /** Number of faults. */
+  faults: number
+}
+
+export interface ShardedOptions {
+  /** Kinds of faults while documents are copied, changes are applied and the commit is under way; by default none. */
+  faults?: readonly ShardedFaultKind[]
 }
 
 const stepsBefore = 20
 const chunkMoveMS = 2_000
+/** Faults of a run before its commit, and during it. */
+const faultsBefore = 4
+const faultsDuringCommit = 2
+const betweenFaultsMS = 3_000
+const betweenCommitFaultsMS = 500
 
 /**
  * Runs one migration between sharded clusters by several instances, under a workload of transactions across shards, shard keys that
- * change, chunks that move every two seconds with the balancer on, and definitions that change.
+ * change, chunks that move every two seconds with the balancer on, and definitions that change. The workload uses the first
+ * router alone, so the others have not seen its collections, or have them in a former form.
  */
 export async function migrateSharded(
   clusters: ShardedClusters,
   seed: number,
   instanceCount: number,
   steps = 120,
+  { faults: kinds = [] }: ShardedOptions = {},
 ): Promise<MigrationResult<ShardedResult>> {
   const { source } = clusters
+  const counts = { faults: 0 }
   const random = new Random(`faults ${seed}`)
   return await runMigration({ clusters, name: `sharded-${instanceCount}-${seed}`, random }, async (migration) => {
-    const workload = new ShardedWorkload(source.uri, source, String(seed), { ddl: true, balancer: true })
+    const workload = new ShardedWorkload(source.mongoses[0]?.uri ?? source.uri, source, String(seed), {
+      ...{ ddl: true, balancer: true },
+    })
     migration.atEnd(() => workload.close())
     await workload.create()
     await workload.run(stepsBefore)
@@ -43,6 +61,10 @@ export async function migrateSharded(
     }
     migration.atEnd(endMoves)
     const ids = Array.from({ length: instanceCount }, (_, at) => `instance${at}`)
+    const run = { clusters, random, note: (what: string) => migration.instances.note(what), counts }
+    const inject = (count: number, betweenMS: number) => async (): Promise<void> => {
+      if (kinds.length > 0) await injectFaults(run, kinds, count, betweenMS)
+    }
     let copies = { copied: [] as number[], total: Number.NaN }
     await migrateStepwise(migration, {
       workload: { runSteps: (count) => workload.run(count) },
@@ -53,9 +75,11 @@ export async function migrateSharded(
         copies = await copiedBytes(migration.instances, ids)
       },
       whenWritten: endMoves,
+      faults: inject(faultsBefore, betweenFaultsMS),
+      commitFaults: inject(faultsDuringCommit, betweenCommitFaultsMS),
     })
     await migration.compare()
-    return { counts: workload.counts, ...copies }
+    return { counts: workload.counts, ...copies, ...counts }
   })
 }
 

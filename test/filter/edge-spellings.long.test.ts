@@ -1,12 +1,12 @@
 import { test } from 'vitest'
 import { filteredPair, spellings } from './edge.ts'
 
-/** Changes at a filter's edge, with every spelling of the filter. edge.cluster.test.ts tests some of these. */
+/** Tests changes at the edge of a filter with every spelling of the filter. edge.cluster.test.ts runs some of them. */
 
 const edge = filteredPair()
 
 test.each(spellings)(
-  'filter written as %s: changes of selected names are followed, and everything else stays unchanged',
+  'filter written as %s: changes in selected namespaces are followed, and everything else stays unchanged',
   (_how, startFilter) => edge.expectChangesFollowed(startFilter),
 )
 

@@ -61,7 +61,7 @@ const replicating: SyncView = {
 }
 const decided = { ...replicating, attempt: 1, decided: true }
 
-/** All views of the sync as a whole to which an instance reacts differently. */
+/** One view of the whole sync for each case that an instance handles differently. */
 export const views = {
   initialising: { ...replicating, initialised: false },
   replicating,
@@ -111,7 +111,7 @@ export const settlements: Settlement[] = [
   })),
   ...[...promises, ...workers].map((id) => ({
     type: `xstate.error.actor.${id}` as const,
-    // All events share one error, because states that differ only in its text are the same state here.
+    // All events share one error, so that states do not differ only in the text of an error.
     error: unexpectedError,
   })),
 ]
@@ -120,7 +120,7 @@ export const elapsed: Elapsed[] = (['paused', 'failed'] as const).map((rest) => 
   type: `xstate.after.holdAgain.instance.${rest}.waiting` as const,
 }))
 
-/** The instance without the machines of its workers, which have their own tests. */
+/** Replaces the machines of the workers, which have tests of their own. */
 const stub = fromCallback(() => {})
 const alone = instanceMachine.provide({
   actors: { collectionCopy: stub, eventApplication: stub, verification: stub },
@@ -130,7 +130,7 @@ export function begin(context: InstanceContext | null = null): InstanceSnapshot 
   return initialTransition(alone, context)[0]
 }
 
-/** The machine's transition alone: no worker is started, and its orders are dropped. */
+/** Performs only the transition: no worker is started, and the machine's actions are dropped. */
 export function next(snapshot: InstanceSnapshot, event: AnyEvent): InstanceSnapshot {
   return transition(alone, snapshot, event as SyncCommand)[0]
 }

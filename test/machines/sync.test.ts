@@ -4,7 +4,7 @@ import { syncMachine } from '../../machines/sync.ts'
 import { freshSync, type NewFilter, type SyncContext, type SyncEvent } from '../../machines/sync-context.ts'
 import { pathOf, type SyncSnapshot, stepOf, viewOf } from '../../machines/sync-view.ts'
 
-/** Single sequences. whole-sync.test.ts tests the properties of all sequences. */
+/** Tests single sequences of events. whole-sync.test.ts tests the properties of all sequences. */
 
 const committing: Partial<SyncContext> = { attempt: 1, term: 1, request: { dryRun: false, maxSeconds: null, at: 1 } }
 const worked = { term: 1, attempt: 1 }
@@ -26,14 +26,14 @@ const request: SyncEvent = {
 }
 
 describe('an abort', () => {
-  it('is not completed by a report that undid an earlier failed attempt, which left the source blocked', () => {
+  it('is not completed by the report that a failed attempt was undone before it, which leaves the source blocked', () => {
     const restoring = at('restoring')
     const undoing = sent(restoring, aborted, { type: 'commit.undone', aborts: 0, ...worked })
     expect(pathOf(undoing)).toBe('undoing')
     expect(pathOf(sent(undoing, { type: 'commit.undone', aborts: 1, ...worked }))).toBe('replicating')
   })
 
-  it('may be followed at once by a commit, which accepts no report of the commit before it', () => {
+  it('may be followed at once by a commit, which ignores delayed reports about the aborted commit', () => {
     const undoing = sent(at({ committing: 'applying' }), aborted, request)
     expect(pathOf(undoing)).toBe('undoing')
     const again = sent(undoing, { type: 'commit.undone', aborts: 1, ...worked })
@@ -64,7 +64,7 @@ describe('a convergence', () => {
   const planned: SyncEvent = { type: 'convergence.planned', startTime: '5', ...worked, convergences: 1 }
   const replicating = at('replicating', { term: 1, initiallyVerified: true })
 
-  it('is requested once by several requests for one reason', () => {
+  it('is begun only once by several requests for the same reason', () => {
     const replanning = sent(replicating, requested, requested)
     expect([pathOf(replanning), stepOf(replanning), replanning.context.convergences]).toEqual([
       ...['replanning', 'replan'],
@@ -74,7 +74,7 @@ describe('a convergence', () => {
     expect([pathOf(again), again.context.convergences, again.context.startTime]).toEqual(['replicating', 1, '5'])
   })
 
-  it('voids what was verified before, also what is reported later', () => {
+  it('invalidates earlier verification results, even those that are reported later', () => {
     const initiallyVerified: SyncEvent = {
       type: 'verification.initiallyVerified',
       term: 1,
@@ -90,7 +90,7 @@ describe('a convergence', () => {
     )
   })
 
-  it('is not planned by a report about an earlier one, or of an earlier term', () => {
+  it('stays unplanned after a report about an earlier convergence or from an earlier term', () => {
     const second = sent(replicating, requested, planned, { ...requested, convergencesBefore: 1 } as SyncEvent)
     expect(pathOf(second)).toBe('replanning')
     expect(pathOf(sent(second, planned))).toBe('replanning')
@@ -98,7 +98,7 @@ describe('a convergence', () => {
     expect(pathOf(sent(second, { ...planned, convergences: 2 } as SyncEvent))).toBe('replicating')
   })
 
-  it('does not begin while a commit is under way, and voids the copy that a commit request relies on', () => {
+  it('does not begin during or after a commit, and invalidates commit requests of instances that do not know of it', () => {
     for (const state of [{ committing: 'gathering' }, 'undoing', 'restoring', 'failed', 'committed'] as const) {
       expect(at(state).can(requested)).toBe(false)
     }
@@ -108,7 +108,7 @@ describe('a convergence', () => {
     expect(converging.can({ ...commit, convergences: 1 } as SyncEvent)).toBe(true)
   })
 
-  it('is shown to instances as a sync that is not initialised', () => {
+  it('is shown to instances as a sync that is not initialised, until it is planned', () => {
     expect(viewOf(sent(replicating, requested), 1)).toMatchObject({ initialised: false, convergences: 1 })
     expect(viewOf(sent(replicating, requested, planned), 1)).toMatchObject({ initialised: true, convergences: 1 })
   })
@@ -140,7 +140,7 @@ describe('a new filter', () => {
     expect(resynced.context).toMatchObject({ filters: one, filterChange: null, startTime: '2' })
   })
 
-  it('may be replaced before it is planned, and keeps the scope that is still to be planned', () => {
+  it('may be replaced before it is planned, and the replacement keeps the scope that is still to be planned', () => {
     const lost: SyncEvent = { type: 'convergence.requested', scope: ['a'], convergencesBefore: 0 }
     const early = sent(replicating, lost, requested(1, { filters: one, before: all, dropExcluded: true }))
     expect(early.context).toMatchObject({ scope: ['a'], filterChange: { before: [all] }, convergences: 2 })
@@ -152,7 +152,7 @@ describe('a new filter', () => {
     expect(pathOf(sent(replanning, planned(2)))).toBe('replicating')
   })
 
-  it('that replaces one that was replaced meanwhile has no effect, and neither has a resync while it is planned', () => {
+  it('has no effect if the filter that it replaces is outdated, and a resync has none while a filter is to be planned', () => {
     const replanning = sent(replicating, first)
     expect(replanning.can(first)).toBe(false)
     expect(replanning.can(requested(1))).toBe(false)

@@ -22,7 +22,7 @@ import {
 
 export interface Member {
   snapshot: InstanceSnapshot
-  /** Its workers have begun, because the preparation of a former commit is undone. */
+  /** Its workers have begun. They begin only when the preparation of an earlier commit is undone. */
   open: boolean
   /** It owns partitions and applies their changes. */
   holds: boolean
@@ -44,7 +44,7 @@ export interface Whole {
   terms: number
   /** The convergence after which every collection is copied; -1 before the first copy has ended. */
   copied: number
-  /** After a reversal, no oplog contains all changes since the commit. */
+  /** True if, at a reversal, the oplogs no longer contain all changes since the commit. */
   lost: boolean
 }
 
@@ -111,7 +111,7 @@ function change(whole: Whole, one: number, fields: Partial<Member>): Whole {
 function send(whole: Whole, event: SyncEvent): Whole {
   if (!whole.sync.can(event)) return whole
   const [next] = transition(syncMachine, whole.sync, event)
-  // The stored form is read back.
+  // Stores the snapshot as JSON and reads it back, as the product does.
   const { value, context } = JSON.parse(JSON.stringify({ value: next.value, context: next.context }))
   return { ...whole, sync: syncMachine.resolveState({ value, context }), revision: whole.revision + 1 }
 }
@@ -136,7 +136,7 @@ function deliver(whole: Whole, one: number, event: AnyEvent): Whole {
   }
   const isFailed = snapshot.matches('failed') && !at(whole, one).snapshot.matches('failed')
   if (begun('syncFollower')) next = change(next, one, { failures: null })
-  // HeartbeatPublisher reports this failure.
+  // HeartbeatPublisher reports the failure of a coordinator's commit, except in a rehearsal.
   const isRehearsal = snapshot.context.dryRun || whole.sync.context.request?.dryRun
   if (
     isFailed &&
@@ -155,7 +155,7 @@ const isAtWork = ({ snapshot }: Member) => ['RUNNING', 'COMMITTING', 'REVERSING'
 const mayLead = (whole: Whole, one: number) =>
   isAtWork(at(whole, one)) || !whole.members.some((member, each) => each !== one && isAtWork(member))
 
-/** An instance that is not at work gives the coordinator role up if another instance is at work. */
+/** An instance that is not at work gives up the coordinator role if another instance is at work. */
 function rest(whole: Whole, one: number): Whole {
   return whole.leader !== one || mayLead(whole, one) ? whole : { ...whole, leader: null }
 }
@@ -175,7 +175,7 @@ function doStep(whole: Whole, one: number): CoordinatorReport | null {
       return { type: 'initialised' }
     case 'replan': {
       const { convergences } = whole.sync.context
-      // The follower shows the state to its instance before it begins the step.
+      // SyncFollower reports the state to its instance before it begins the step.
       const hasLeft = member.snapshot.context.convergences === convergences && !member.open
       const haveStopped = others.every((other) => other.stoppedFor === convergences || isWithoutLease(other))
       return hasLeft && haveStopped ? { type: 'convergence.planned', startTime: '5' } : null
@@ -255,7 +255,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       if (!isRunning(at(informed, one), 'syncFollower')) return informed
       const { dryRun, abortsBefore } = snapshot.context
       const isRehearsal = dryRun || whole.sync.context.request?.dryRun
-      // An instance that has failed in a rehearsal ends it.
+      // A rehearsal ends when an instance that takes part in it has failed.
       if (isWatching && isRehearsal && whole.sync.context.aborts === abortsBefore) {
         return send(informed, { type: 'commit.aborted', abortsBefore, reason: null, rehearsal: null })
       }
@@ -277,7 +277,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
     case 'failStep':
       return leads && follows && !isWatching && doStep(whole, one) ? deliver(whole, one, fails) : whole
     case 'staleReport': {
-      // A report that was under way when its term ended.
+      // Delivers a report that was under way when its term ended.
       if (leads || member.term === 0) return whole
       const done = doStep(whole, one)
       const { attempt, convergences } = whole.sync.context
@@ -290,7 +290,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
     }
     case 'converge': {
       const convergencesBefore = whole.sync.context.convergences
-      // While one is planned, only a new filter requests another one.
+      // While a convergence is being planned, only a request with a new filter has an effect.
       const filter = whole.sync.matches('replanning') ? { filter: newFilter } : {}
       return send(whole, { type: 'convergence.requested', scope: 'all', convergencesBefore, ...filter })
     }
@@ -329,7 +329,7 @@ export function act(whole: Whole, { member: one, does }: Action): Whole {
       return id ? deliver(whole, one, { type: `xstate.done.actor.${id}`, output: undefined }) : whole
     }
     case 'elect': {
-      // A leader that is not at work gives the role up when another instance has begun to work since.
+      // A coordinator that is not at work gives up the role once another instance is at work.
       const isVacant = whole.leader === null || !mayLead(whole, whole.leader)
       const hasLeft = snapshot.matches('committed') || snapshot.matches('idle')
       if (!isVacant || !mayLead(whole, one) || hasLeft) return whole

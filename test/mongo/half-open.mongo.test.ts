@@ -7,7 +7,8 @@ import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * A connection that stays open and no longer answers, as after a network partition: the socket never reports an error.
+ * Simulates a half-open connection, as after a network partition: the server no longer answers, and the socket reports
+ * no error.
  */
 
 const one = oneSet()
@@ -26,8 +27,8 @@ afterAll(async () => {
 })
 
 /**
- * Upper bound, in ms, until a command with a time limit of 500 ms fails. The driver by itself detects an unreachable
- * server only after 10 s.
+ * A command with a time limit of 500 ms must fail within this time, in ms. The driver's monitoring alone takes at least
+ * 10 s (`connectTimeoutMS`) to detect an unreachable server.
  */
 const limitedMS = 5_000
 const unlimitedMS = 30_000
@@ -47,7 +48,8 @@ async function errorOf(command: Promise<unknown>, limitMS = limitedMS): Promise<
 describe('on a connection that no longer answers', () => {
   it.each([
     ['a read', limitedMS, () => behind.read('admin', { ping: 1 }, { timeoutMS: 500 })],
-    // DDL commands have no time limit. The driver's monitoring detects that the server does not answer.
+    // Commands that may run long, such as index builds, have no time limit. The driver's monitoring detects that the
+    // server does not answer.
     [
       'a command without a time limit',
       unlimitedMS,

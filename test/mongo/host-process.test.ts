@@ -25,7 +25,7 @@ async function another(): Promise<{ identity: ProcessIdentity; kill: () => Promi
 }
 
 describe.runIf(process.platform === 'linux')('a process', () => {
-  it('always has the same identity, and has not ended', () => {
+  it('always has the same identity, and has not ended while it runs', () => {
     expect(own()).toEqual(hostProcess.identity())
     expect(own().pid).toBe(process.pid)
     expect(hostProcess.hasEnded(own())).toBe(false)
@@ -45,7 +45,7 @@ describe.runIf(process.platform === 'linux')('a process', () => {
   it.each([
     ['of another container, though it has the same pid', { pidNamespace: 'pid:[1]' }],
     ['of another container, though no process here has its pid', { pidNamespace: 'pid:[1]', pid: 0x7fff_fff0 }],
-    ['of another machine, or of this machine before a reboot', { bootID: 'another', startedAt: '1' }],
+    ['of another machine, or of this machine before a reboot,', { bootID: 'another', startedAt: '1' }],
   ])('%s is not known to have ended', (_what, differences) => {
     expect(hostProcess.hasEnded({ ...own(), ...differences })).toBe(false)
   })

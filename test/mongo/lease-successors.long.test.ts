@@ -46,8 +46,8 @@ interface Contender {
 }
 
 /**
- * Changes the stored process, so that a successor finds that it has ended and does not wait until it has observed the
- * lease unrenewed.
+ * Changes the stored start time of the holder's process. A successor then concludes that this process has ended, and
+ * does not first observe for the whole lease duration that the lease is not renewed.
  */
 const proveEnded = (id: string) =>
   leases().updateOne({ _id: nameOf(id), process: { $type: 'object' } }, { $set: { 'process.startedAt': '1' } })
@@ -69,7 +69,7 @@ interface LateWrite extends AsyncDisposable {
   end(): Promise<void>
 }
 
-/** Takes the lease as the first holder, stops that holder, and leaves a write of it running on the server. */
+/** Takes the lease as the first holder, stops that holder, and leaves one of its writes running on the server. */
 async function lateWriteOf(id: string): Promise<LateWrite> {
   const first = contender(id, 'first')
   await first.lease.acquire()
@@ -92,7 +92,7 @@ async function lateWriteOf(id: string): Promise<LateWrite> {
   }
 }
 
-/** The second process takes the lease and is killed while it waits for the write of the first. */
+/** Starts another process, which takes the lease, and kills it while it waits for the write of the first holder. */
 async function killWhileTaking(id: string, incarnation = 'second'): Promise<void> {
   const script = fileURLToPath(new URL('./lease-holder.ts', import.meta.url))
   const args = ['--import', 'tsx', script, one.set.uri, nameOf(id), id, incarnation]
@@ -102,7 +102,7 @@ async function killWhileTaking(id: string, incarnation = 'second'): Promise<void
   await once(child, 'exit')
 }
 
-/** The next process acquires the lease only after the late write has ended. */
+/** Expects that the next process acquires the lease only after the delayed write has ended. */
 async function expectToWait(id: string, late: LateWrite): Promise<void> {
   const next = contender(id, 'next')
   const acquiring = next.lease.acquire()
@@ -116,7 +116,7 @@ async function expectToWait(id: string, late: LateWrite): Promise<void> {
   expect(await viewOf(id)).toMatchObject({ epoch, drained: epoch, predecessors: [] })
 }
 
-describe('the write of a process that has ended delays the lease', () => {
+describe('a write that an ended process left running delays the next lease term', () => {
   it('for the successor of a successor that was killed while it waited', async () => {
     await using late = await lateWriteOf('twice')
     await killWhileTaking('twice')
@@ -149,7 +149,8 @@ describe('the write of a process that has ended delays the lease', () => {
     const acquiring = second.lease.acquire().catch((error: unknown) => error)
     await vi.waitFor(async () => expect(await stored('given back')).toMatchObject({ incarnation: 'second' }), patience)
     await second.lease.release()
-    // When the reply that the lease is taken has not arrived yet, the attempt gives the lease back a moment later.
+    // `release` may be called before the second process receives the reply to the update that took the lease. `acquire`
+    // then gives the lease back when the reply arrives.
     await vi.waitFor(
       async () => expect(await viewOf('given back')).toMatchObject({ epoch: 2, drained: 1, expired: true }),
       givenBackSoon,
@@ -159,7 +160,7 @@ describe('the write of a process that has ended delays the lease', () => {
     await expectToWait('given back', late)
   })
 
-  it('for the successor of a process that gave the lease back before the reply that it was taken arrived', async () => {
+  it('for the successor of a process that gave the lease back before its acquisition was acknowledged', async () => {
     await using late = await lateWriteOf('far')
     await using proxy = await startProxy('127.0.0.1', portOf(one.set.uris[0] as string), { delayMS: 200 })
     const second = contender('far', 'second', directUri(proxy.port))
@@ -185,7 +186,7 @@ describe('the write of a process that has ended delays the lease', () => {
     await expectToWait('stopped', late)
   })
 
-  it('for the successor of an earlier version, which stored only one predecessor', async () => {
+  it('for the successor of a process of an earlier version, which stored only one predecessor', async () => {
     await using late = await lateWriteOf('earlier')
     await leases().updateOne(
       { _id: nameOf('earlier') },
@@ -208,16 +209,18 @@ it('a lease lists no predecessor whose writes have ended', async () => {
   expect((await viewOf('over')).predecessors).toEqual([])
 })
 
-it('a successor waits for the confirmation window of a predecessor that an earlier successor did not wait for', async () => {
+it('a successor waits for one confirmation window if an earlier successor crashed before it had waited', async () => {
   const windowMS = 1_500
   const detector = { windowMS, holds: () => true, knows: async () => false }
   const first = contender('confirmed', 'first')
   await first.lease.acquire()
-  // The second took the lease without a proof that the first has ended, and crashed at once. Its own end is proven.
+  // The second process took the lease without a proof that the first has ended, and crashed before it had waited.
   await leases().updateOne(
     { _id: nameOf('confirmed') },
     { $set: { incarnation: 'second', epoch: 2, predecessors: ['first'] } },
   )
+  // The second process has certainly ended, so the third waits only because of the first.
+  await proveEnded('confirmed')
   const context = testContext()
   const cluster = testCluster(one.set.uri, 'tandem:confirmed:third')
   const third = new Lease(cluster, nameOf('confirmed'), { id: 'confirmed', incarnation: 'third' }, context, detector)

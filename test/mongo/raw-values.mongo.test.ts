@@ -170,7 +170,7 @@ describe('a CheckedText', () => {
 })
 
 describe('a raw sequence', () => {
-  it('inserts documents unchanged, with their order of names, repeated names, and types that no driver writes', async () => {
+  it('inserts documents unchanged: their field order, repeated names, and types that no driver writes', async () => {
     const odd = rawDocument([
       ['_id', 0],
       ['b', 1],
@@ -232,7 +232,7 @@ describe('a raw sequence', () => {
     },
   )
 
-  it('sends the given part of its documents', async () => {
+  it('sends only the given range of its documents', async () => {
     const documents = Array.from({ length: 10 }, (_, at) => rawDocument([['_id', at]]))
     await insert('part', documents, 3, 7)
     expect(await stored('part')).toEqual(documents.slice(3, 7))
@@ -264,7 +264,8 @@ describe('a raw sequence', () => {
 const hex = (document: Buffer) => document.toString('hex')
 
 /**
- * A replacement refuses top-level names that begin with a dollar sign. Reconciling writes such documents differently.
+ * Removes top-level fields whose names begin with a dollar sign. The server refuses a replacement that has some, so
+ * reconciling writes such documents differently.
  */
 function withoutDollarNames(document: Buffer): Buffer {
   const fields = [...elements(document)].filter(({ name }) => !name.startsWith('$'))

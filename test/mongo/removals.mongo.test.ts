@@ -1,7 +1,9 @@
+import type { Binary } from 'mongodb'
 import { beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
+import { toUuid } from '../../src/mongo/uuid.ts'
 import { VerificationStore } from '../../src/mongo/verification-store.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { testContext } from './clusters.ts'
@@ -77,10 +79,70 @@ it('a removal that was stopped, or whose connection is cut, continues with what 
   expect(await internal().collection('tombstones').countDocuments()).toBe(0)
 })
 
+it('a delayed removal of a recheck leaves the recheck of the same document that was stored later', async () => {
+  const store = new VerificationStore(one.cluster, testContext())
+  const recheck = { uuid: uuid(1), idElement: idElement(1), onSource: false, onDestination: true }
+  const stored = () => store.readRechecks(null, 10)
+  await store.saveRechecks([{ ...recheck, token: 'first' }])
+  const delayed = await stored()
+  await store.removeRechecks(delayed)
+  await store.saveRechecks([{ ...recheck, token: 'second' }])
+  await store.removeRechecks(delayed)
+  expect(await stored()).toEqual([{ ...recheck, token: 'second' }])
+  await store.removeRechecks(await stored())
+  expect(await stored()).toEqual([])
+  // An earlier release stores no token.
+  await store.saveRechecks([{ ...recheck, token: 'without' }])
+  await internal()
+    .collection('rechecks')
+    .updateMany({}, { $unset: { token: '' } })
+  await store.removeRechecks(await stored())
+  expect(await stored()).toEqual([])
+})
+
+it('a removal that the survey of the copy continues is stopped with the copy', async () => {
+  await recordTombstones(1, 2_000)
+  const collections = internal().collection<{ _id: Binary }>('collections')
+  const ended = { schemaVersion: 3, state: 'copying', endedPartitions: [0, 1], totalCopied: null, convergedFrom: null }
+  await collections.insertOne({ _id: toUuid(uuid(1)), ...ended } as never)
+  const stopping = new AbortController()
+  const deletes = vi.spyOn(removedByCommands(), 'push').mockImplementation((...counts) => {
+    stopping.abort()
+    return counts.length
+  })
+  await expect(metadata.collections.copying(2, stopping.signal)).rejects.toMatchObject({ name: 'StoppedError' })
+  deletes.mockRestore()
+  expect(await internal().collection('tombstones').countDocuments()).toBe(1_500)
+})
+
+it('the highest order of tombstones is found without a read of each tombstone', async () => {
+  expect(await metadata.tombstones.highestOrder()).toBe(0)
+  for (const [digit, count] of [
+    [1, 1_000],
+    [2, 1_500],
+    [3, 700],
+  ] as const)
+    await recordTombstones(digit, count)
+  await internal().command({ profile: 2 })
+  onTestFinished(async () => void (await internal().command({ profile: 0 })))
+  expect(await metadata.tombstones.highestOrder()).toBe(1_499)
+  await internal().command({ profile: 0 })
+  const [read] = await internal()
+    .collection('system.profile')
+    .find({ ns: `${metadataDatabase}.tombstones` })
+    .sort({ ts: -1 })
+    .toArray()
+  expect(read).toMatchObject({ nreturned: expect.any(Number) })
+  expect(read?.['keysExamined']).toBeLessThan(10)
+  expect(read?.['docsExamined']).toBeLessThan(10)
+})
+
 it('the rechecks, the compared ranges and the segments are removed by commands of limited size', async () => {
   const store = new VerificationStore(one.cluster, testContext())
   const rechecks = numbers(2_000).map((id) => ({ uuid: uuid(1), idElement: idElement(id) }))
-  await store.saveRechecks(rechecks.map((recheck) => ({ ...recheck, onSource: true, onDestination: false })))
+  await store.saveRechecks(
+    rechecks.map((recheck) => ({ ...recheck, onSource: true, onDestination: false, token: null })),
+  )
   const range = { source: 1, destination: 1, bytes: 10 }
   const rangesOf = (digit: number) => numbers(1_000).map((ordinal) => ({ ...range, collection: uuid(digit), ordinal }))
   await store.saveRanges([...rangesOf(1), ...rangesOf(2), ...rangesOf(3)])

@@ -83,6 +83,33 @@ test('retry gives up after 30 minutes, also if each attempt starts from the begi
   expect(await minutesOf((progressed) => progressed(true))).toBe(null)
 })
 
+test.each([-1, 1])(
+  'a step of the wall clock by %i hours between two attempts does not change the 30 minutes',
+  async (hours) => {
+    let failures = 0
+    const onRetry = (): void => {
+      failures += 1
+      // The monotonic clock does not step.
+      if (failures === 3) vi.setSystemTime(Date.now() + hours * 3_600_000)
+    }
+    const began = performance.now()
+    const controller = new AbortController()
+    let failed: unknown = null
+    const run = retry('copying', { ...context, onRetry, signal: controller.signal }, () =>
+      Promise.reject(transientError()),
+    )
+    void run.catch((error) => {
+      failed = error
+    })
+    while (failed === null && performance.now() - began < 60 * 60_000) await vi.advanceTimersByTimeAsync(10_000)
+    const minutes = Math.round((performance.now() - began) / 60_000)
+    controller.abort()
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect(minutes).toBe(30)
+    expect(failed).toMatchObject({ failure: 'ClusterUnreachable' })
+  },
+)
+
 test('a command fails with the name of the cluster that does not answer and the last error of the driver', () => {
   expect(asRefusal(transientError(), 'commit')).toMatchObject({
     refusal: 'ClusterUnreachable',

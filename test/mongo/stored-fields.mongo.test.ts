@@ -15,7 +15,7 @@ import { rawDocument } from '../support/bson-values.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** A process that starts again loads every field that its predecessor stored. */
+/** A restarted process loads every field that an earlier process stored. */
 
 const one = oneSet()
 const metadata = () => new Metadata(one.cluster, testContext())
@@ -88,12 +88,12 @@ it('collections of earlier versions are loaded, and any write stores version 3',
   const stored = one.client.db(metadataDatabase).collection('collections')
   const ofEntry = { database: 'app', name: 'old' }
   expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 3, converging: true })
-  // The stored form of version 1, which does not say whether the collection was created empty.
+  // The stored form of version 1, which has no field `converging`, because its collections were created empty.
   const former = { $set: { schemaVersion: 1 }, $rename: { term: 'tenure' }, $unset: { converging: '' } }
   await stored.updateOne(ofEntry, former)
   const load = async () => (await metadata().collections.load()).find((found) => found.uuid === uuid)
   expect(await load()).toMatchObject({ converging: false, state: 'copying' })
-  // This write changes the version, but not the name of the term.
+  // This write changes the schema version, but does not rename `tenure` to `term`.
   await metadata().collections.claimCopies(new Map([[0, 1]]))
   expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 3, tenure: 0 })
   expect(await load()).toMatchObject({ converging: false })
@@ -149,7 +149,7 @@ describe('an entry of the catalog that an earlier release stored (version 2)', (
   })
 })
 
-it('segments that an earlier release planned (version 1) are claimed and completed, and keep their bounds', async () => {
+it('segments that an earlier release planned (version 1) are claimed, completed and counted', async () => {
   const { segments } = metadata()
   const collection = Buffer.alloc(16, 0xd5).toString('latin1')
   const plan = Array.from(
@@ -203,7 +203,7 @@ it('the record of the sync is loaded with all of its stored fields', async () =>
   expect(await metadata().loadSync()).toEqual(record)
 })
 
-it('the record of an earlier release, without timeseries, is one that refuses time series, and the same start matches it', async () => {
+it('a sync record without timeseries, of an earlier release, is loaded with refuse and matches its start', async () => {
   const body = { source: 'cluster0', destination: 'cluster1', existingData: 'converge' }
   const record = (configuration: StartConfiguration): SyncRecord => ({
     configuration,
@@ -225,6 +225,35 @@ it('the record of an earlier release, without timeseries, is one that refuses ti
   expect(await stored.findOne()).toMatchObject({ schemaVersion: 3, configuration: { timeseries: 'skip' } })
   const skipping = (await metadata().loadSync())?.configuration as StartConfiguration
   expect(sameConfiguration(skipping, parseStartBody({ ...body, timeseries: 'skip' }))).toBe(true)
+})
+
+it('a record whose sharding entries have options is one that earlier releases refuse, and the same start matches it', async () => {
+  const body = (options: object) => ({
+    source: 'cluster0',
+    destination: 'cluster1',
+    sharding: {
+      shardingEntries: [{ database: 'app', collection: 'c', shardCollection: { key: [{ k: 1 }], ...options } }],
+    },
+  })
+  const record = (configuration: StartConfiguration): SyncRecord => ({
+    configuration,
+    ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
+    ...{ partitions: 17, redis: false, generation: 0 },
+  })
+  const stored = one.client.db(metadataDatabase).collection('sync')
+  for (const [options, schemaVersion] of [
+    [{}, 1],
+    [{ unique: true }, 4],
+    [{ numInitialChunks: 4 }, 4],
+    [{ presplitHashedZones: true }, 4],
+  ] as const) {
+    await stored.deleteMany({})
+    await metadata().saveSync(record(parseStartBody(body(options))))
+    expect(await stored.findOne()).toMatchObject({ schemaVersion })
+    const loaded = (await metadata().loadSync())?.configuration as StartConfiguration
+    const matches = (other: object) => sameConfiguration(loaded, parseStartBody(body(other)))
+    expect([matches(options), matches({ unique: true, numInitialChunks: 4 })]).toEqual([true, false])
+  }
 })
 
 it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and other values match the same start', async () => {
@@ -249,7 +278,7 @@ it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and ot
   }
 })
 
-it('the record has a version that an earlier release refuses only if the configuration has a value unknown to it', async () => {
+it('an earlier release refuses the version of the sync record only if it does not know one of its values', async () => {
   const stored = one.client.db(metadataDatabase)
   const record = (buildIndexes: StartConfiguration['buildIndexes'], timeseries: TimeSeries = 'refuse'): SyncRecord => ({
     configuration: {

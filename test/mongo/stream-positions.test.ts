@@ -6,7 +6,7 @@ import type { Cluster } from '../../src/mongo/cluster.ts'
 import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { testContext } from './clusters.ts'
 
-/** How a stream handles replies that a test cannot provoke from a server, but that were observed after a resume. */
+/** A stream handles replies that servers were observed to send, but that a test cannot provoke from a server. */
 
 const hex = (value: number) => value.toString(16).padStart(8, '0').toUpperCase()
 const tokenAt = (time: ClusterTime) => ({ _data: `82${hex(secondsOf(time))}${hex(ordinalOf(time))}0000` })
@@ -103,7 +103,7 @@ it('a stream that the server ends is reopened at its last position, and the reas
   ])
 })
 
-it('a stream that ends repeatedly without advancing waits longer each time, is shown, and fails with ChangeStreamStalled', async () => {
+it('a stream that keeps ending is reported, reopened with longer delays, and fails: ChangeStreamStalled', async () => {
   const sent: Document[] = []
   const sentAt: number[] = []
   const context = testContext()

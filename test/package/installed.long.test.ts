@@ -9,7 +9,7 @@ import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { environment, startTandem } from '../support/tandem-process.ts'
 
-/** The tarball of `npm pack`, installed into an empty folder, runs what docs/quick-start.md says, word for word. */
+/** The tarball of `npm pack`, installed into an empty folder, runs the commands of docs/quick-start.md. */
 
 const run = promisify(execFile)
 const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-package-'))
@@ -20,7 +20,7 @@ const installed = path.join(user, 'node_modules/tandem-sync')
 
 const npm = (args: string[], cwd: string) => run('npm', args, { cwd, env: environment(), maxBuffer: 16 << 20 })
 
-/** Null if npm reaches its registry, else what it says about it. */
+/** Null if npm reaches its registry, otherwise the first line of npm's error. */
 async function registryProblem(): Promise<string | null> {
   const asked = npm(['view', 'commander', 'version', '--fetch-retries=0', '--fetch-timeout=20000'], folder)
   return await asked.then(
@@ -31,7 +31,7 @@ async function registryProblem(): Promise<string | null> {
 
 const problem = await registryProblem()
 
-/** Packs a copy, because packing begins with the removal of `dist`, which other tests use. */
+/** Packs a copy of the repository, because packing first removes `dist`, which other tests use. */
 async function pack(): Promise<string> {
   const copy = path.join(folder, 'copy')
   const left = new Set(['node_modules', 'dist', '.git', '.cache', 'coverage'])
@@ -95,19 +95,19 @@ describe.skipIf(problem !== null)(
       expect(missing).toEqual([])
     })
 
-    test('has a command that says its version and its commands', async () => {
+    test('has a command that prints its version and its subcommands', async () => {
       const { version } = JSON.parse(readFileSync(path.join(installed, 'package.json'), 'utf8'))
       expect((await run('npx', ['tandem', '--version'], { cwd: user })).stdout).toBe(`${version}\n`)
       expect((await run('npx', ['tandem', '--help'], { cwd: user })).stdout).toMatch(/--cluster0[\s\S]*\bcommit\b/)
     })
 
-    test('runs a whole sync by the commands of its quick start', async () => {
+    test('runs a whole sync with the commands of its quick start', async () => {
       const page = readFileSync(path.join(installed, 'docs/quick-start.md'), 'utf8')
       const blocks = [...page.matchAll(/^```sh\n([\s\S]*?)^```/gm)].map(([, block = '']) => block)
       const [cluster0, cluster1] = [pair.source.uri, pair.destination.uri]
       await using tandem = await startTandem({ cluster0, cluster1, entry: path.join(user, 'node_modules/.bin/tandem') })
 
-      /** Runs the block that contains the text in a shell, as one of the page's terminals, for the instance of this test. */
+      /** Runs the first shell block of the page that contains the text, against the instance of this test. */
       const shell = async (text: string): Promise<string> => {
         const script = (blocks.find((block) => block.includes(text)) as string).replaceAll(
           /npx tandem (?:check|start|wait|progress|commit)\b/g,
@@ -120,7 +120,7 @@ describe.skipIf(problem !== null)(
       expect(await shell('npx tandem check')).toMatch(/"findings": \[\][\s\S]*"success": true[\s\S]*canCommit after/)
       expect(await shell('updateMany')).toMatch(/^9999\n[\s\S]*"state": "RUNNING"/)
       expect(await shell('npx tandem commit')).toMatch(/"success": true[\s\S]*committed after/)
-      // The documentation to which the dashboard links.
+      // The instance serves the documentation to which the dashboard links.
       const entries = await fetch(`${tandem.url}/docs/troubleshooting.md`)
       expect(await entries.text()).toContain('id="verificationfailed"')
       expect(await shell('npx tandem verify')).toMatch(/^equal: 1 collections, 0 views, 9,999 and 9,999 documents/)

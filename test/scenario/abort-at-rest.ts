@@ -7,11 +7,11 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** Two clusters, and the parts of a test of an abort. Registers hooks, so it must run where vitest allows that. */
+/** Provides two clusters and helpers for tests of an abort. Call it where vitest allows hooks to be registered. */
 export function abortedPair() {
   const pair = pairedSets()
 
-  /** Runs `then` during a commit that has blocked the source and waits on the destination; releases the commit at the end. */
+  /** Runs `then` while a commit has blocked the source and is held at a fail point on the destination. */
   async function duringCommit(tandem: Tandem, then: () => Promise<void>): Promise<void> {
     await using held = await holdTandem(pair.destinationClient, 'collMod', 'app.expiring')
     expect(await tandem.post('commit')).toEqual(accepted)

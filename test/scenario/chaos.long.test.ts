@@ -6,7 +6,7 @@ import { migrateUnderWorkload } from '../faults/under-workload.ts'
 import { type KillMoment, runVerifierKill } from '../faults/verifier-kill.ts'
 import { slowness } from '../support/slowness.ts'
 
-/** A fixed sample of what `npm run chaos` runs in full. A failing test names its seed for a replay there. */
+/** Runs a fixed sample of the cases of `npm run chaos`. A failed test names the seed with which to replay it there. */
 
 const equalAndUnrepeated = { problems: [], segmentsReadAgain: 0 }
 const oplogSizeMB = 1_024
@@ -24,16 +24,16 @@ function pairFor(options: PairOptions): { pair: Pair } {
 describe('a random workload from before the copy until the commit', () => {
   const on = pairFor({})
 
-  test.each([202, 203])('seed %i ends equal', async (seed) => {
+  test.each([202, 203])('seed %i: both clusters are equal after the commit', async (seed) => {
     expect(await migrateUnderWorkload({ ...on, seed })).toMatchObject(equalAndUnrepeated)
   })
 
-  test('seed 204, with the source blocked from the commit on, ends equal', async () => {
+  test('seed 204, with writes on the source blocked from the commit on: both clusters are equal after it', async () => {
     const start = { enableUserWriteBlocking: 'sourceAndDestination' }
     expect(await migrateUnderWorkload({ ...on, seed: 204, start })).toMatchObject(equalAndUnrepeated)
   })
 
-  test('seed 205, with documents of 15.9 MB among them, ends equal', async () => {
+  test('seed 205, with some documents of 15.9 MB: both clusters are equal after the commit', async () => {
     expect(await migrateUnderWorkload({ ...on, seed: 205, steps: 80, huge: true })).toMatchObject(equalAndUnrepeated)
   })
 })
@@ -42,7 +42,7 @@ describe('kill -9', () => {
   const on = pairFor({ bulk: 200_000 })
 
   test.each([301, 302])(
-    'seed %i continues by itself within 5 s, reads no finished segment again and ends equal',
+    'seed %i: tandem continues by itself within 5 s, reads no finished segment again, and both clusters are equal',
     async (seed) => {
       const result = await migrateUnderWorkload({
         ...on,
@@ -75,7 +75,7 @@ const sides = ['source', 'destination'] as const
 describe('elections', () => {
   const on = pairFor({ bulk: 60_000 })
 
-  test.each(sides)('stepdowns of the %s end equal', async (side) => {
+  test.each(sides)('stepdowns of the %s leave both clusters equal after the commit', async (side) => {
     const result = await migrateUnderWorkload({ ...on, seed: 401, serverFaults: stepDowns(side, 3, 800) })
     expect(result).toMatchObject({ ...equalAndUnrepeated, faults: 3 })
   })
@@ -84,7 +84,7 @@ describe('elections', () => {
 describe('broken connections', () => {
   const on = pairFor({ proxied: true, bulk: 60_000 })
 
-  test.each(sides)('cut and hanging connections of the %s end equal', async (side) => {
+  test.each(sides)('cut and hanging connections of the %s leave both clusters equal after the commit', async (side) => {
     const result = await migrateUnderWorkload({ ...on, seed: 501, serverFaults: cuts(side, 2, 1_000, 2_000) })
     expect(result).toMatchObject({ ...equalAndUnrepeated, faults: 2 })
   })

@@ -9,7 +9,7 @@ import { startSync } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 
-it('after a resume a commit is accepted only once the cluster time of the source is read: until then the lag is outdated', async () => {
+it('after a resume, a commit is accepted only once the lag is known from the cluster time of the source', async () => {
   await seedForCutover(pair.sourceClient)
   await using tandem = await pair.startInstance()
   await startSync(tandem)
@@ -29,7 +29,7 @@ it('after a resume a commit is accepted only once the cluster time of the source
   await committed(tandem)
 })
 
-it('after a restart a commit is accepted only once the source has opened the change stream at the stored position', async () => {
+it('after a restart, a commit is accepted only once the change stream is open at the stored position', async () => {
   await seedForCutover(pair.sourceClient)
   {
     await using tandem = await pair.startInstance()

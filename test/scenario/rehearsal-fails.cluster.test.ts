@@ -8,7 +8,10 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** docs/commit.md: a rehearsal returns to RUNNING by itself, with a verdict, whatever fails in it. */
+/**
+ * docs/commit.md: whatever fails in a rehearsal ends it with a verdict. The sync then returns to RUNNING by itself,
+ * unless the failure would stop it without a rehearsal too.
+ */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 50 }

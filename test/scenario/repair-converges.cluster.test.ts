@@ -10,7 +10,7 @@ import { rowsOf } from '../support/rows.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { seed, unblocked } from './dropped-by-another.ts'
 
-/** What a repair within the failed commit cannot make equal: collections converge instead. */
+/** Collections that a repair cannot make equal within the failed commit are converged instead. */
 
 const pair = pairedSets()
 
@@ -20,7 +20,7 @@ async function failedCommit(tandem: Tandem): Promise<void> {
   expect(failure?.error).toBe('VerificationFailed')
 }
 
-/** Stores a recheck of a document that is equal. A verdict may leave many of them. */
+/** Stores a recheck of a document that is equal on both clusters. A verdict may leave many such rechecks. */
 async function leaveRecheck(name: string): Promise<void> {
   const [listed] = await pair.sourceClient.db('app').listCollections<CollectionInfo>({ name }).toArray()
   const uuid = listed?.info?.uuid as Binary
@@ -33,7 +33,7 @@ async function leaveRecheck(name: string): Promise<void> {
   await stored.command({ insert: 'rechecks', documents: [recheck], mayBypassWriteBlocking: true })
 }
 
-test('after VerificationFailed, repair creates a collection again that was dropped on the destination, and converges only that one', async () => {
+test('after VerificationFailed, repair recreates a dropped collection, and converges no other one', async () => {
   await seed(pair.sourceClient, 'things', 'others')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unblocked)
@@ -74,7 +74,7 @@ test('after VerificationFailed, repair creates a collection again that was dropp
   expect(await rowsOf(pair.destinationClient, 'things').countDocuments()).toBe(500)
 })
 
-test('with more differences than a repair reconciles one by one, it converges the collections that differ', async () => {
+test('a repair of more differences than it reconciles one by one converges the collections that differ', async () => {
   await seed(pair.sourceClient, 'things', 'others', 'equal')
   await using tandem = await pair.startInstance({ faults: { repairAtMost: 3 } })
   await startSync(tandem, { ...unblocked, enableUserWriteBlocking: 'sourceAndDestination' })
@@ -90,13 +90,13 @@ test('with more differences than a repair reconciles one by one, it converges th
     status: 200,
     body: { success: true, repairedDocuments: 0, convergingCollections: 2 },
   })
-  // The commit is given up, so the source accepts writes again.
+  // The commit is aborted, so the source accepts writes again.
   await rowsOf(pair.sourceClient, 'things').insertOne({ _id: 'after', n: 'after' })
   await commitEqual(tandem, pair)
   expect(await convergencesOf(pair.destinationClient)).toBe(1)
 })
 
-test('abort and resync are the same as such a repair', async () => {
+test('abort followed by resync has the same effect as such a repair', async () => {
   await seed(pair.sourceClient, 'things')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unblocked)
@@ -114,7 +114,7 @@ test('abort and resync are the same as such a repair', async () => {
   await commitEqual(tandem, pair)
 })
 
-test('while a collection converges instead, a repair makes the definitions of the others in its database equal', async () => {
+test('a repair that converges one collection makes the definitions of others in its database equal', async () => {
   await seed(pair.sourceClient, 'things', 'others')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unblocked)

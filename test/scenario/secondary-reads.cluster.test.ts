@@ -6,5 +6,5 @@ import { expectBulkReads } from './secondary-reads.ts'
 
 const pair = pairedSets({ source: { members: 3 } })
 
-test('with secondaryPreferred, those members answer the copy and the first verification under a workload, and all is equal', () =>
+test('with secondaryPreferred, only secondaries answer the bulk reads under a workload, and both clusters are equal', () =>
   expectBulkReads(pair, 'secondaryPreferred', { primary: 0, secondaries: expect.any(Number) }))

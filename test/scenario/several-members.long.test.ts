@@ -37,7 +37,7 @@ function member(id: string): Tandem {
   return found
 }
 
-/** The number of partitions of each instance, which all instances must report alike. */
+/** The number of partitions of each instance. Fails unless all instances report the same partitions. */
 async function shares(group: Instances): Promise<number[]> {
   const reports = await Promise.all([...group.members.values()].map((one) => group.instances(one)))
   const [first, ...others] = reports.map(({ instances }) => instances.map((one) => [one.mongosyncID, one.partitions]))
@@ -131,7 +131,7 @@ it('README: DDL waits for a paused instance, which warnings name, and continues 
   )
 })
 
-it('README: when an instance ends by SIGTERM, the others take over its partitions and the coordinator role at once', async () => {
+it('README: when SIGTERM ends an instance, the others take over its partitions and the coordinator role at once', async () => {
   await insert(0, 100)
   const started = await running(['a', 'b', 'c'])
   const leaving = (await member('a').progress()).coordinatorID as string

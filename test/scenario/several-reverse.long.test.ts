@@ -25,7 +25,7 @@ async function commit(all: Instances): Promise<void> {
   await all.allReach(({ state, canWrite }) => state === 'COMMITTED' && canWrite === true, 'COMMITTED')
 }
 
-/** Instances a and b, with a reversible sync that they have committed. */
+/** Starts instances a and b, and commits a reversible sync with them. */
 async function committed(): Promise<Instances> {
   const all = await startInstances(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
   running = all
@@ -99,7 +99,10 @@ it('README: an instance that was down while the others reversed joins the revers
   await pair.expectEqual()
 })
 
-/** Holds the lease of an instance, under an incarnation for which no other instance waits, until it is released. */
+/**
+ * Holds the lease of an instance until `release` is called. The stored lease says that all writes of its holder have
+ * drained, so no other instance waits for them. `requested` resolves when a process has tried to take the lease.
+ */
 async function holdLease(id: string): Promise<{ requested: () => Promise<unknown>; release: () => Promise<unknown> }> {
   const leases = pair.rightClient.db(metadataDatabase).collection<Row>('leases')
   const _id = `instance:${id}`

@@ -64,7 +64,7 @@ it('1: the same start sent to each instance is accepted; another body is refused
   const [one, other] = await started.allReach(({ canCommit }) => canCommit, 'ready to commit')
   expect(one?.coordinatorID).toBe('a')
   expect(other?.coordinatorID).toBe('a')
-  // Only a restarted instance accepts an identical start.
+  // An instance that has accepted start accepts an identical one only after a restart.
   for (const one of [a, b]) {
     expect(await one.post('start', body)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
   }
@@ -94,7 +94,7 @@ it('1: starts sent at the same moment make one sync, with one coordinator', asyn
   expect(shown.map(({ mongosyncID }) => mongosyncID)).toContain([...coordinators][0])
 })
 
-it('1: of different starts sent at the same moment one is accepted, and the others are refused with ConfigurationMismatch', async () => {
+it('1: when different starts are sent at the same moment, one is accepted, and the other gets ConfigurationMismatch', async () => {
   await insert(0, 10)
   await begin('a', 'b')
   const [a, b] = [member('a'), member('b')]

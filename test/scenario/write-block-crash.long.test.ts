@@ -34,7 +34,7 @@ async function committed(tandem: Tandem): Promise<void> {
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
-it('the successor of an instance that crashes right after it blocked the destination commits and lifts the block', async () => {
+it('after an instance has crashed right after blocking the destination, its successor commits and lifts the block', async () => {
   await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
   // This command follows the block: it is the first write to the user databases of the destination.
   const held = { failCommands: ['create'], errorCode: 91, namespace: 'app.things' }
@@ -54,7 +54,7 @@ it('the successor of an instance that crashes right after it blocked the destina
 })
 
 it.each(['blockSource', 'commitPoint', 'unblock'])(
-  'the successor of an instance that crashes at %s completes the commit, and write blocking ends as configured',
+  'after an instance has crashed at %s, its successor completes the commit and leaves writes blocked as configured',
   async (step) => {
     await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
     {

@@ -61,7 +61,7 @@ test('the refusal of a command line, environment or file does not show its secre
   )
 })
 
-test('no value of a body and no header appears in an answer or in a record', async () => {
+test('no value of a request body and no header appears in a response or in the audit trail', async () => {
   const commands = fc.constantFrom('start', 'check', 'pause', 'resume', 'commit', 'reverse', 'repair')
   const fields = fc.constantFrom('source', 'buildIndexes', 'verification', 'includeNamespaces', 'password', 'sharding')
   const wrapped = (one: Canary) =>

@@ -1,28 +1,32 @@
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
 import { syncMachine } from '../../machines/sync.ts'
 import { freshSync, type SyncContext } from '../../machines/sync-context.ts'
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
+import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { CommitLimit, type OwnLimit } from '../../src/session/commit-limit.ts'
 
-/** When a coordinator aborts a commit by the `maxSeconds` of the stored request. */
+/** A coordinator aborts a commit that has exceeded the `maxSeconds` of the stored request. */
 
-const requestedAt = 1_000_000
+const requestedAt = 1_000
 const none: OwnLimit = { abortsBefore: 0, commitUntil: null }
 
 function syncIn(value: unknown, maxSeconds: number | null, more: Partial<SyncContext> = {}): SyncSnapshot {
-  const request = { dryRun: false, maxSeconds, at: requestedAt }
+  const request = { dryRun: false, maxSeconds, at: 7, atClusterTime: clusterTime(requestedAt, 9).toString() }
   return syncMachine.resolveState({ value: value as never, context: { ...freshSync, request, ...more } })
 }
 
 const gathering = { committing: 'gathering' }
 
-/** Observes the commit for this long, and asks at this wall-clock time after the request. */
-function exceeded(sync: SyncSnapshot, observedMS: number, sinceRequestMS: number, own = none): boolean {
+/** Observes the commit for this long, and asks when this many seconds have passed since the request by the cluster's time. */
+function exceeded(sync: SyncSnapshot, observedMS: number, sinceRequest: number, own = none): boolean {
   let now = 5
-  const limit = new CommitLimit(() => now)
-  limit.isExceeded(sync, own, requestedAt + sinceRequestMS)
+  const limit = new CommitLimit(
+    () => clusterTime(requestedAt + sinceRequest, 0),
+    () => now,
+  )
+  limit.isExceeded(sync, own)
   now += observedMS
-  return limit.isExceeded(sync, own, requestedAt + sinceRequestMS)
+  return limit.isExceeded(sync, own)
 }
 
 it.each([
@@ -30,12 +34,34 @@ it.each([
   ['in a commit that has failed', 'failed'],
   ['in a commit that begins again', 'restoring'],
 ])('%s, it waits until the time limit has passed', (_what, value) => {
-  expect(exceeded(syncIn(value, 5), 5_000, 4_999)).toBe(false)
-  expect(exceeded(syncIn(value, 5), 5_000, 5_000)).toBe(true)
+  expect(exceeded(syncIn(value, 25), 10_000, 24)).toBe(false)
+  expect(exceeded(syncIn(value, 25), 10_000, 26)).toBe(true)
+})
+
+it('the clocks of the instances do not count', () => {
+  vi.spyOn(Date, 'now').mockReturnValue(86_400_000)
+  onTestFinished(() => void vi.restoreAllMocks())
+  expect(exceeded(syncIn(gathering, 300), 10_000, 20)).toBe(false)
+  vi.spyOn(Date, 'now').mockReturnValue(-86_400_000)
+  expect(exceeded(syncIn(gathering, 300), 10_000, 310)).toBe(true)
+})
+
+it('the time limit has passed for a coordinator that has observed the commit for as long, whatever the cluster time says', () => {
+  // The cluster time stands still for as long as a clock of the destination that was ahead and was set back.
+  expect([exceeded(syncIn(gathering, 300), 299_999, 0), exceeded(syncIn(gathering, 300), 300_000, 0)]).toEqual([
+    false,
+    true,
+  ])
+})
+
+it('a request that an earlier release stored has no cluster time, so its time limit begins when it is observed', () => {
+  const request = { dryRun: false, maxSeconds: 300, at: 7 }
+  const sync = syncIn(gathering, 300, { request })
+  expect([exceeded(sync, 299_999, 86_400), exceeded(sync, 300_000, 0)]).toEqual([false, true])
 })
 
 it('a coordinator that observes the request only now gives the operator ten seconds, or the time limit, to send the commit', () => {
-  const [day, hour] = [86_400_000, 3_600]
+  const [day, hour] = [86_400, 3_600]
   expect([exceeded(syncIn(gathering, hour), 9_999, day), exceeded(syncIn(gathering, hour), 10_000, day)]).toEqual([
     false,
     true,
@@ -48,13 +74,13 @@ it('a coordinator that observes the request only now gives the operator ten seco
 
 it('a coordinator that has received the commit keeps to its own time limit', () => {
   const own = { abortsBefore: 3, commitUntil: 7 }
-  expect(exceeded(syncIn(gathering, 5, { aborts: 3 }), 60_000, 60_000, own)).toBe(false)
-  expect(exceeded(syncIn(gathering, 5, { aborts: 4 }), 60_000, 60_000, own)).toBe(true)
+  expect(exceeded(syncIn(gathering, 5, { aborts: 3 }), 60_000, 60, own)).toBe(false)
+  expect(exceeded(syncIn(gathering, 5, { aborts: 4 }), 60_000, 60, own)).toBe(true)
 })
 
 it.each([
   ['without a time limit', gathering, null],
   ['that is decided', { decided: 'opening' }, 5],
 ] as const)('a commit %s is not aborted', (_what, value, maxSeconds) => {
-  expect(exceeded(syncIn(value, maxSeconds), 60_000, 60_000)).toBe(false)
+  expect(exceeded(syncIn(value, maxSeconds), 60_000, 60)).toBe(false)
 })

@@ -4,7 +4,7 @@ import { WorkMeter } from '../../src/domain/work-meter.ts'
 import { MongosyncLog } from '../../src/session/mongosync-log.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** docs/logs.md: mongosync's lines are written once a minute and at changes, and never flood the log. */
+/** docs/logs.md: lines in mongosync's format are written once a minute and after changes, and never flood the log. */
 
 const logged: [message: string, fields: Record<string, unknown>][] = []
 beforeEach(() => {
@@ -50,14 +50,14 @@ it('reports at once, then once a minute, and when the state changes', () => {
   expect(times('sent response')).toBe(3)
 })
 
-it('reports a canCommit that changes every second no more often than every ten seconds', () => {
+it('reports at most every ten seconds while only canCommit changes, even if it changes every second', () => {
   let polls = 0
   using _report = reporting(() => ({ ...running, canCommit: polls++ % 2 === 0 }))
   vi.advanceTimersByTime(600_000)
   expect(times('Replication progress')).toBeLessThanOrEqual(60)
 })
 
-it('the first report has the rates of what was done before it', () => {
+it('the first report includes the rates of the work done before it', () => {
   const meter = new WorkMeter()
   let shown = idleProgress
   using _report = reporting(() => shown, meter)

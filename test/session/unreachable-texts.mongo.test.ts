@@ -47,7 +47,7 @@ it('the audit trail', async () => {
   await instance.close()
 })
 
-it('a resume whose source does not say whether the oplog reaches back', async () => {
+it('a resume while the source does not answer whether its oplog reaches back to the stored position', async () => {
   const limit = new AbortController()
   const session = {
     source: one.cluster,
@@ -68,7 +68,7 @@ it('a command that needs the lease', async () => {
   await lease.release()
 })
 
-it('a command that waits for its lease while Redis is away names Redis, and not the destination', async () => {
+it('a command that waits for its lease while Redis is unavailable names Redis, and not the destination', async () => {
   const session = { lease: { trouble: null }, failureDetector: { holds: () => false } }
   const patience = new LeasePatience('pause', { session }, 1)
   await expect(patience.bounded(new Promise(() => {}), 'nothing was changed')).rejects.toThrow(

@@ -6,7 +6,7 @@ import { WorkRuns } from '../../src/session/work-runs.ts'
 
 const { signal: never } = new AbortController()
 
-it('a step that is left while it waits for earlier runs does not begin', async () => {
+it('a step does not begin if the state machine leaves it while it waits for earlier runs', async () => {
   const runs = new WorkRuns(never)
   const before = deferred<void>()
   const leaving = new AbortController()
@@ -23,7 +23,7 @@ it('a step that is left while it waits for earlier runs does not begin', async (
   await expect(runs.finish(leaving.signal, async () => {})).rejects.toThrow(StoppedError)
 })
 
-it('a step that is left while it runs is told to stop, and is awaited before the next step begins', async () => {
+it('a running step that the state machine leaves is stopped, and the next step begins after its end', async () => {
   const runs = new WorkRuns(never)
   const end = deferred<void>()
   const leaving = new AbortController()
@@ -42,7 +42,7 @@ it('a step that is left while it runs is told to stop, and is awaited before the
   expect(ran).toEqual(['first, told to stop', 'second, not stopped'])
 })
 
-it('leaving a step that has ended does not stop the next runs', async () => {
+it('leaving a step that has already ended does not stop later runs', async () => {
   const runs = new WorkRuns(never)
   const leaving = new AbortController()
   await runs.finish(leaving.signal, async () => {})
@@ -51,7 +51,7 @@ it('leaving a step that has ended does not stop the next runs', async () => {
   expect(runs.signal.aborted).toBe(false)
 })
 
-it('a replication that is left before its turn does not begin', async () => {
+it('a replication does not begin if the state machine leaves it before its turn', async () => {
   const runs = new WorkRuns(never)
   const worker = deferred<void>()
   const [former, next] = [{ events: {} }, { events: null }] as unknown as [Replication, Replication]
@@ -69,7 +69,7 @@ it('a replication that is left before its turn does not begin', async () => {
   expect([begun, runs.isOpen]).toEqual([false, false])
 })
 
-it('both workers share a replication, which begins when all runs that were left before have ended', async () => {
+it('both workers share a replication, which begins after all earlier runs have ended', async () => {
   const runs = new WorkRuns(never)
   const [worker, opened] = [deferred<void>(), deferred<void>()]
   const [former, next] = [{ events: {} }, { events: null }] as unknown as [Replication, Replication]

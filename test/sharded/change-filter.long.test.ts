@@ -8,7 +8,7 @@ import { convergencesOf } from '../support/lost-history.ts'
 import { type Row, rowsOf } from '../support/rows.ts'
 import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 
-/** The filter of a running sync to a sharded destination is replaced, and collections cross its edge. */
+/** The filter of a running sync to a sharded destination is replaced, and collections are renamed into or out of it. */
 
 const documents = Array.from({ length: 200 }, (_, _id): Row => ({ _id, k: _id % 40 }))
 const named = (...collections: string[]) => ({ includeNamespaces: [{ database: 'app', collections }] })
@@ -51,12 +51,12 @@ describe('between sharded clusters', () => {
     await rowsOf(sourceClient, 'plain').insertMany(documents)
   }
 
-  test('a new filter is followed under a writer: what it includes is converged, and what it excludes stays or is dropped', async () => {
+  test('during writes, a new filter converges what it includes, and keeps or drops what it excludes', async () => {
     const { source, destination, sourceClient, destinationClient } = pair
     const leftRows = () => rowsOf(destinationClient, 'left').find().sort({ _id: 1 }).toArray()
     await seed('kept', 'left', 'dropped', 'included', 'rekeyed')
     await rowsOf(sourceClient, 'left').createIndex({ k: 1, _id: 1 }, { unique: true, name: 'one' })
-    // The destination has collections under names that are included later, one of them with another shard key.
+    // The destination has collections with names that are included later, one of them with another shard key.
     await (await shardedCollection(destination, destinationClient, 'included', { k: 1 }, [10])).insertMany([
       { _id: 1, k: 39, n: 'under another shard key' },
       { _id: 'extra', k: 1 },
@@ -93,7 +93,7 @@ describe('between sharded clusters', () => {
     expect(await convergencesOf(destinationClient)).toBe(2)
   })
 
-  test('a collection that left the filter and came back is converged', async () => {
+  test('a collection that is renamed out of the filter and back into it is converged', async () => {
     const { sourceClient, destinationClient } = pair
     await seed('round', 'wild')
     const selected = named('round', 'tame', 'plain')
@@ -122,7 +122,7 @@ describe('between sharded clusters', () => {
 describe('from a replica set', () => {
   const pair = new ShardedPair('replicaSet', {})
 
-  test('what a new filter includes is sharded as the start has requested, and what convertToCapped wrote is copied', async () => {
+  test('newly included collections are sharded as requested, and the result of convertToCapped is copied', async () => {
     const { sourceClient, destinationClient } = pair
     await rowsOf(sourceClient, 'log').insertMany(documents)
     for (const name of ['kept', 'included', 'plain']) {

@@ -21,7 +21,7 @@ async function placeDatabases(...clients: MongoClient[]): Promise<void> {
   }
 }
 
-/** Creates the collection, with documents on both shards. */
+/** Creates the collection with documents, which are on both shards if the collection is sharded. */
 async function seeded(client: MongoClient, name: string, key: Record<string, 1 | 'hashed'> | null): Promise<void> {
   const cluster = client === pair.sourceClient ? pair.source : pair.destination
   const isHashed = Object.values(key ?? {})[0] === 'hashed'
@@ -29,7 +29,7 @@ async function seeded(client: MongoClient, name: string, key: Record<string, 1 |
   await rowsOf(client, name).insertMany(documents)
 }
 
-/** Differences of each kind. No event of the source corrects them. */
+/** Creates differences of each kind. No event of the source corrects them. */
 async function corrupt(name: string): Promise<void> {
   const there = rowsOf(pair.destinationClient, name)
   await there.updateMany({ _id: { $in: [1, 30] } }, { $set: { corrupt: true } })
@@ -40,7 +40,7 @@ async function corrupt(name: string): Promise<void> {
   ])
 }
 
-/** Documents under another shard key than on the source: instead of the right document, and beside it. */
+/** Stores documents with wrong shard key values: two in place of the correct document, two in addition to it. */
 async function corruptKeys(name: string): Promise<void> {
   const there = rowsOf(pair.destinationClient, name)
   await there.deleteMany({ _id: { $in: [3, 33] } })
@@ -54,7 +54,7 @@ async function corruptKeys(name: string): Promise<void> {
 
 const resync = (...names: string[]) => ({ namespaces: names.map((collection) => ({ database: 'app', collection })) })
 
-test('resync makes sharded collections equal again, and keeps every document under its shard key', async () => {
+test('resync makes sharded collections equal, with each document only under its own shard key value', async () => {
   const { source, sourceClient, destinationClient } = pair
   await placeDatabases(sourceClient)
   await seeded(sourceClient, 'ranged', { k: 1 })
@@ -69,7 +69,7 @@ test('resync makes sharded collections equal again, and keeps every document und
   for (const name of ['ranged', 'byId', 'hashed', 'plain']) await corrupt(name)
   await corruptKeys('ranged')
   await rowsOf(destinationClient, 'dropped').drop()
-  // No command removes a field from a shard key again.
+  // No command can remove a field from a shard key again.
   await rowsOf(destinationClient, 'refined').createIndex({ k: 1, z: 1 })
   await destinationClient.db('admin').command({ refineCollectionShardKey: 'app.refined', key: { k: 1, z: 1 } })
 
@@ -94,7 +94,7 @@ test('an _id on two shards of the source ends a resync with a named error, and n
   await seeded(sourceClient, 'ranged', { k: 1 })
   const tandem = await pair.startSync({ ...unblocked, verification: { enabled: false } })
   await canCommit(tandem)
-  // On the destination both are there, because the event contains the whole document.
+  // Both documents reach the destination, because the insert event contains the whole document.
   await rowsOf(sourceClient, 'ranged').insertOne({ _id: 7, k: 39 })
   const twice = () => rowsOf(destinationClient, 'ranged').countDocuments({ _id: 7 })
   await expect.poll(twice, { timeout: 20_000 }).toBe(2)
@@ -106,7 +106,7 @@ test('an _id on two shards of the source ends a resync with a named error, and n
   expect(await twice()).toBe(2)
 })
 
-test('start with converge makes a sharded destination with data equal, and recreates what has another distribution', async () => {
+test('start with converge makes a sharded destination equal, and recreates what has another shard key', async () => {
   const { sourceClient, destinationClient } = pair
   await placeDatabases(sourceClient, destinationClient)
   const collections: Record<string, Record<'source' | 'destination', Record<string, 1 | 'hashed'> | null>> = {
@@ -125,7 +125,7 @@ test('start with converge makes a sharded destination with data equal, and recre
   }
   for (const name of Object.keys(collections)) await corrupt(name)
   for (const name of ['ranged', 'refined']) await corruptKeys(name)
-  // The unique index of a shard key is deferred, too.
+  // The uniqueness of a shard key's index is deferred, too.
   for (const client of [sourceClient, destinationClient]) {
     await client.db('admin').command({ shardCollection: 'app.unique', key: { z: 1 }, unique: true })
     await rowsOf(client, 'unique').insertMany(documents)

@@ -5,7 +5,7 @@ import { type Row, rowsOf } from '../support/rows.ts'
 import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 
-/** A sync whose position is no longer in the oplog of a shard is resumed: it converges, and both clusters are equal afterwards. */
+/** A sync whose position is no longer in a shard's oplog converges after a resume, and the clusters become equal. */
 
 const pair = new ShardedPair({ oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] }, {})
 
@@ -33,7 +33,7 @@ async function seed(): Promise<void> {
   await client.db('moved').collection<Row>('plain').insertMany(documents)
 }
 
-/** Changes of each kind, while nobody follows them. */
+/** Makes changes of each kind on the source, while the sync is paused. */
 async function change(): Promise<void> {
   const { source, sourceClient: client } = pair
   const admin = client.db('admin')
@@ -43,7 +43,7 @@ async function change(): Promise<void> {
     await here.insertMany(Array.from({ length: 50 }, (_, at): Row => ({ _id: 1_000 + at, k: at % 40, z: -at })))
     await here.updateMany({ _id: { $lt: 50 } }, { $inc: { z: 1 } })
     await here.deleteMany({ _id: { $gte: 50, $lt: 100 } })
-    // These documents move to another shard.
+    // If the collection is sharded by `k`, these documents move to the other shard.
     await here.deleteMany({ _id: { $in: [200, 225] } })
     await here.insertMany([
       { _id: 200, k: 39 },
@@ -66,7 +66,7 @@ async function change(): Promise<void> {
   await admin.command({ movePrimary: 'moved', to: source.shards[1]?.name })
 }
 
-/** Resumes until the convergence is requested. A resume may first have to find out that the oplog is lost. */
+/** Resumes until the convergence is requested. The first resume may only detect that the oplog window is lost. */
 async function resumeLost(tandem: Tandem): Promise<void> {
   for (let resumes = 0; resumes < 2; resumes++) {
     expect(await tandem.post('resume')).toMatchObject({ status: 200 })
@@ -84,7 +84,7 @@ async function resumeLost(tandem: Tandem): Promise<void> {
   throw new Error('no convergence was requested')
 }
 
-test('after the oplog of one shard was lost, resume converges whatever has changed meanwhile', async () => {
+test('after the oplog of one shard has lost the position, resume converges all collections', async () => {
   await seed()
   const tandem = await pair.startSync()
   await canCommit(tandem)

@@ -4,7 +4,10 @@ import { type Row, rowsOf } from '../support/rows.ts'
 import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 import { startTandem } from '../support/tandem-process.ts'
 
-/** The only instance dies while it prepares the convergence of what reshardCollection and movePrimary rewrote. */
+/**
+ * The only instance crashes while it plans the convergence of the collections that movePrimary cloned. Before it is
+ * restarted, movePrimary clones them again, and reshardCollection rewrites another collection.
+ */
 
 const pair = new ShardedPair({}, {})
 const documents = Array.from({ length: 400 }, (_, _id): Row => ({ _id, k: _id % 40, z: _id }))
@@ -27,7 +30,8 @@ test.each(['replanCollections', 'replanDefinitions', 'replanEnd'])(
     await canCommit(faulty)
     await admin.command({ movePrimary: 'app', to: source.shards[1]?.name })
     await vi.waitFor(() => expect(faulty.isRunning()).toBe(false), { timeout: 60_000 })
-    // The clones that were found are gone, and nobody has requested the convergence of the others.
+    // This movePrimary drops the clones that the instance found. No instance has requested the convergence of the new
+    // clones or of the resharded collection.
     await admin.command({ movePrimary: 'app', to: source.shards[0]?.name })
     await admin.command({ reshardCollection: 'app.things', key: { z: 1 }, numInitialChunks: 2 })
     await rowsOf(client, 'one').deleteMany({ _id: { $lt: 10 } })

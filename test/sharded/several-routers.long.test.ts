@@ -1,17 +1,20 @@
-import { type Document, MongoClient } from 'mongodb'
+import { type Collection, type Document, MongoClient, MongoServerError } from 'mongodb'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { type ShardedClusters, startShardedClusters } from '../faults/clusters.ts'
+import type { Progress } from '../../src/domain/progress.ts'
+import { type ShardedClusters, startShardedClusters, throughAll } from '../faults/clusters.ts'
 import { migrateSharded } from '../faults/sharded-instances.ts'
 import { commit } from '../support/commits.ts'
 import { compareBoth } from '../support/compare-both.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
+import { expectAccepted, startInstances } from '../support/instances.ts'
+import { Random } from '../support/random.ts'
 import type { ShardedCluster } from '../support/sharded-cluster.ts'
 import { start } from '../support/sharded-pair.ts'
 import { ShardedWorkload } from '../support/sharded-workload.ts'
-import { startTandem } from '../support/tandem-process.ts'
+import { startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /**
- * Two routers for each cluster in one connection string. A router knows only the cursors that were opened through it,
+ * Several routers for each cluster in one connection string. A router knows only the cursors that were opened through it,
  * and has a clock and a routing table of its own.
  */
 
@@ -19,19 +22,17 @@ let clusters: ShardedClusters
 let source: ShardedCluster
 let destination: ShardedCluster
 
-/** The driver uses every server whose latency is within this threshold of the fastest one, so it uses both routers. */
-const usesBoth = (cluster: ShardedCluster): ShardedCluster => ({
-  ...cluster,
-  uri: `${cluster.uri}?localThresholdMS=60000`,
-})
-
 beforeAll(async () => {
-  clusters = await startShardedClusters({ mongoses: 2 }, { mongoses: 2 })
-  ;[source, destination] = [usesBoth(clusters.source), usesBoth(clusters.destination)]
+  clusters = await startShardedClusters({ mongoses: 3 }, { mongoses: 2 })
+  ;[source, destination] = [throughAll(clusters.source), throughAll(clusters.destination)]
 })
 afterAll(() => clusters?.[Symbol.asyncDispose]())
 
+/** A router that is killed leaves its cursors open on the shards, and does not know them when it runs again. */
+let isRestarted = false
+
 afterEach(async () => {
+  if (isRestarted) return
   await expect.poll(openCursors, { timeout: 20_000, interval: 250 }).toEqual([])
   expect([source, destination].flatMap(({ mongoses }) => mongoses.flatMap(notFound))).toEqual([])
 })
@@ -52,7 +53,7 @@ const notFound = ({ log }: { log(): string }): string[] =>
     .split('\n')
     .filter((line) => line.includes('CursorNotFound'))
 
-test('one instance copies, follows and commits through two routers', async () => {
+test('one instance copies, follows and commits through several routers', async () => {
   for (const { uri } of [source, destination]) {
     await using client = await MongoClient.connect(uri)
     await emptyCluster(client)
@@ -71,8 +72,103 @@ test('one instance copies, follows and commits through two routers', async () =>
   }
 })
 
-test('two instances copy, follow and commit through two routers', async () => {
+test('two instances copy, follow and commit through several routers', async () => {
   const { problems, copied, total } = await migrateSharded({ ...clusters, source, destination }, 201, 2, 80)
   expect(problems).toEqual([])
   expect(copied.reduce((sum, bytes) => sum + bytes, 0)).toBe(total)
 })
+
+/** Documents of 8 KiB, whose copy takes some ten seconds under the smallest limit. */
+const large = Array.from({ length: 1_500 }, (_, _id) => ({ _id, k: _id % 100, z: _id, n: 0, text: 'x'.repeat(8_192) }))
+const slow = { bytesPerSecond: 1_048_576 }
+
+test('a router that has not seen the collections, an outdated one, and one that restarts during the copy', async () => {
+  for (const { uri } of [source, destination]) {
+    await using client = await MongoClient.connect(uri)
+    await emptyCluster(client)
+  }
+  const [fresh, outdated] = source.mongoses.map(({ uri }) => uri)
+  // The outdated router knows a former collection of this name, which had another key, on the first shard alone.
+  await using elsewhere = await MongoClient.connect(outdated as string)
+  await using client = await MongoClient.connect(fresh as string)
+  const admin = client.db('admin')
+  await admin.command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
+  await admin.command({ shardCollection: 'app.things', key: { z: 1 } })
+  await elsewhere.db('app').collection<Row>('things').insertOne({ _id: 0, z: 1 })
+  await client.db('app').dropCollection('things')
+  await admin.command({ shardCollection: 'app.things', key: { k: 1 } })
+  for (const k of [30, 60]) await source.split('app.things', { k })
+  await source.moveChunk('app.things', { k: 30 }, 1)
+  const things = client.db('app').collection<Row>('things')
+  await things.insertMany(large)
+
+  await using instances = await startInstances(['a', 'b'], { cluster0: source.uri, cluster1: destination.uri })
+  await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
+  const limit = (limits: object) => Promise.all([...instances.members.values()].map((one) => patchLimits(one, limits)))
+  await limit(slow)
+  expectAccepted(await instances.post('start', { source: 'cluster0', destination: 'cluster1' }))
+  await using writer = changing(things)
+  const isPlanned = ({ collectionCopy }: Progress): boolean => (collectionCopy?.estimatedTotalBytes ?? 0) > 8_192
+  await instances.allReach(isPlanned, 'copying', 120)
+  isRestarted = true
+  await Promise.all([source.mongoses[2]?.restart(), destination.mongoses[1]?.restart()])
+  const halfway = await Promise.all([...instances.members.values()].map((one) => one.progress()))
+  expect(halfway.map(({ canCommit }) => canCommit)).toEqual([false, false])
+  await limit({ bytesPerSecond: null })
+  // Chunks move while changes are applied.
+  await source.moveChunk('app.things', { k: 0 }, 1)
+  await source.moveChunk('app.things', { k: 30 }, 0)
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit', 120)
+  await writer.stop()
+  expect(writer.keyChanges()).toBeGreaterThan(20)
+  await instances.allReach(({ canCommit }) => canCommit, 'ready to commit again', 60)
+  expectAccepted(await instances.post('commit'))
+  await instances.allReach(({ state }) => state === 'COMMITTED', 'COMMITTED', 120)
+  expect((await compareBoth(source.uri, destination.uri)).differences).toEqual([])
+})
+
+interface Row {
+  _id: number
+  z: number
+  k?: number
+  n?: number
+  text?: string
+}
+
+/** Changes the shard keys of documents, updates, deletes and inserts until it is stopped. */
+function changing(things: Collection<Row>) {
+  const random = new Random('routers that restart')
+  const stopped = new AbortController()
+  let [next, keyChanges] = [large.length, 0]
+  const running = (async () => {
+    while (!stopped.signal.aborted) {
+      const found = await things.findOne({ _id: random.int(0, large.length - 1) }, { projection: { k: 1 } })
+      const chance = random.fraction()
+      if (chance < 0.2) await things.insertOne({ _id: next++, k: random.int(0, 99), z: 0, n: 0 })
+      if (!found) continue
+      if (chance < 0.4) {
+        const changed = things.updateOne(found, { $set: { k: random.int(0, 99) } })
+        // A chunk is moving, or the other shard still has the document that a moved chunk has left behind.
+        if (await changed.then(isModified, refused)) keyChanges++
+      } else if (chance < 0.5) await things.deleteOne(found).catch(refused)
+      else await things.updateOne(found, { $inc: { n: 1 } }).catch(refused)
+    }
+  })()
+  const stop = async () => {
+    stopped.abort()
+    await running
+  }
+  return { keyChanges: () => keyChanges, stop, [Symbol.asyncDispose]: stop }
+}
+
+const isModified = ({ modifiedCount }: { modifiedCount: number }): boolean => modifiedCount > 0
+function refused(error: unknown): false {
+  if (error instanceof MongoServerError) return false
+  throw error
+}
+
+async function patchLimits({ url }: Tandem, limits: object): Promise<void> {
+  const headers = { 'content-type': 'application/json' }
+  const response = await fetch(`${url}/api/v1/limits`, { method: 'PATCH', headers, body: JSON.stringify(limits) })
+  expect(response.status).toBe(200)
+}

@@ -88,6 +88,53 @@ test('4.5: between sharded clusters, collections that are left out do not change
   expect(await fingerprints(pair.destination.uri, (...of) => !selects(...of))).toEqual(before)
 })
 
+test('unique and hashed compound keys, and whether chunks may move, are those of the source after the commit', async () => {
+  const { source, sourceClient: client, destinationClient } = pair
+  const admin = client.db('admin')
+  await admin.command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
+  await admin.command({ shardCollection: 'app.unique', key: { k: 1 }, unique: true })
+  await admin.command({ shardCollection: 'app.byId', key: { _id: 1 }, unique: true })
+  await shardedCollection(source, client, 'hashedFirst', { h: 'hashed', k: 1 })
+  await shardedCollection(source, client, 'hashedLast', { k: 1, h: 'hashed', u: 1 }, [20])
+  const names = ['unique', 'byId', 'hashedFirst', 'hashedLast']
+  const documents = Array.from({ length: 200 }, (_, k) => ({ _id: k, k, h: k % 7, u: k }))
+  for (const name of names) await rowsOf(client, name).insertMany(documents)
+  await admin.command({ setAllowMigrations: 'app.hashedFirst', allowMigrations: false })
+  const tandem = await pair.startSync()
+  await canCommit(tandem)
+
+  // A collection becomes sharded by a unique key, and a unique key is refined, while changes are applied.
+  await rowsOf(client, 'later').insertMany(documents)
+  await rowsOf(client, 'later').createIndex({ u: 1 }, { unique: true })
+  await admin.command({ shardCollection: 'app.later', key: { u: 1 }, unique: true })
+  await rowsOf(client, 'unique').createIndex({ k: 1, u: 1 }, { unique: true })
+  // The server refuses to refine a key while an index that does not begin with the new one is unique.
+  await rowsOf(client, 'unique').dropIndex('k_1')
+  await admin.command({ refineCollectionShardKey: 'app.unique', key: { k: 1, u: 1 } })
+  for (const name of [...names, 'later']) {
+    await rowsOf(client, name).insertOne({ _id: 1_000, k: 1_000, h: 3, u: 1_000 })
+    await rowsOf(client, name).deleteOne({ _id: 3, k: 3, h: 3, u: 3 })
+  }
+  await commit(tandem)
+  await pair.expectEqual()
+  const stored = await destinationClient
+    .db('config')
+    .collection<{ _id: string; unique: boolean; permitMigrations?: boolean }>('collections')
+    .find({ _id: /^app\./ })
+    .toArray()
+  expect(
+    stored
+      .filter(({ unique }) => unique)
+      .map(({ _id }) => _id)
+      .sort(),
+  ).toEqual(['app.byId', 'app.later', 'app.unique'])
+  expect(stored.filter(({ permitMigrations }) => permitMigrations === false).map(({ _id }) => _id)).toEqual([
+    'app.hashedFirst',
+  ])
+  const twice = rowsOf(destinationClient, 'unique').insertOne({ _id: 'twice', k: 5, u: 5 })
+  await expect(twice).rejects.toMatchObject({ code: 11_000 })
+})
+
 /** What `sh.disableBalancing` and `sh.enableBalancing` do. */
 async function setNoBalance(client: typeof pair.sourceClient, noBalance: boolean): Promise<void> {
   await client

@@ -17,7 +17,10 @@ import type { Process } from './process.ts'
 
 let destinationNow = (): number => 0
 
-/** Writes to a sharded cluster carry no transaction numbers. On a replica set, the numbers reject most writes that a missing guard lets through, which hides the defect. */
+/**
+ * Makes writes carry no transaction numbers, as on a sharded cluster. On a replica set, the server rejects most writes
+ * that a missing guard lets through, because of their numbers, which hides the defect.
+ */
 function unnumbered({ destination }: Process): void {
   destination.sessions = null
 }
@@ -46,7 +49,7 @@ const mutations = {
       }),
   },
   'monotonic-alone': {
-    what: 'the validity of a lease is measured by the monotonic clock alone, which stops while its machine is suspended',
+    what: 'a lease is timed by the monotonic clock alone, which stops while the machine is suspended',
     world: deliverInTime,
     process: unnumbered,
     code: () =>
@@ -55,7 +58,7 @@ const mutations = {
       }),
   },
   'name-and-pid': {
-    what: 'a process with the same host name counts as ended if its pid no longer exists or is the own pid',
+    what: 'a process also counts as ended if its host name and pid equal those of the process that checks it',
     code: () =>
       swap(hostProcess, 'hasEnded', (hasEnded) => (other) => {
         const { pidNamespace: name, pid } = other as ProcessIdentity
@@ -64,7 +67,7 @@ const mutations = {
       }),
   },
   'blind-claim': {
-    what: 'a claim is written without a check that it is still as it was read',
+    what: 'a claim is written without checking that it has not changed since it was read',
     world: ({ server }) => {
       server.alter = (collection, statement) =>
         collection === 'ownership' && statement['q'].epoch !== undefined
@@ -81,7 +84,7 @@ const mutations = {
     process: unnumbered,
   },
   'late-accepted': {
-    what: 'a write that is delivered after its sender has given it up is executed, regardless of its transaction number',
+    what: 'a delayed write that its sender no longer waits for is executed, whatever its transaction number is',
     world: (network) => {
       network.operations.alterNumber = () => 0n
     },
@@ -162,7 +165,7 @@ const mutations = {
   ...coordinatorMutations,
   ...copyMutations,
   'shared-ahead': {
-    what: 'the verifier takes batches from event application that is up to 5 s ahead of it',
+    what: 'the verifier joins the shared stream although event application is up to 5 s ahead of it',
     code: () =>
       swap(
         SharedStream.prototype,
@@ -175,7 +178,7 @@ const mutations = {
       ),
   },
   'shared-batch-lost': {
-    what: 'one in twenty batches does not get from event application to the verifier',
+    what: 'one in twenty batches is not passed from event application to the verifier',
     code: () => {
       let published = 0
       return swap(

@@ -2,7 +2,7 @@ import type { Document } from 'mongodb'
 import type { Mutation } from './mutation.ts'
 import type { Network } from './network.ts'
 
-/** Removes conditions from the filters of one collection. */
+/** Removes conditions from the filters of all writes to one collection. */
 function unguarded({ server }: Network, collection: string, conditions: readonly string[]): void {
   server.alter = (name, statement) => {
     if (name !== collection) return statement
@@ -12,8 +12,10 @@ function unguarded({ server }: Network, collection: string, conditions: readonly
 }
 
 /**
- * Defects of what the coordinator stores. Writes to a sharded cluster carry no transaction numbers. There, only the term rejects a
- * barrier's end, and only the revision rejects a state of the sync, which arrives when another coordinator has stored its own.
+ * Mutations that remove the guards of what the coordinator stores. Writes to a sharded cluster carry no transaction
+ * numbers, so the server does not reject delayed writes of a former coordinator by their number. Only the term in the
+ * filter prevents such a write from ending a barrier, and only the revision prevents it from replacing the sync state.
+ * These mutations deliver a delayed write after another coordinator has stored its own term or state.
  */
 export const coordinatorMutations = {
   'barrier-unfenced': {
@@ -32,7 +34,7 @@ export const coordinatorMutations = {
     },
   },
   'sync-unguarded': {
-    what: 'the state of the sync is stored without a check that it is still as it was read',
+    what: 'the state of the sync is stored without a check that no other state was stored since it was read',
     world: (destination) => {
       unguarded(destination, 'stages', ['revision'])
       destination.isOftenLost = (command) => command['findAndModify'] === 'stages'

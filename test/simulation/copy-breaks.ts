@@ -5,27 +5,75 @@ import { CollectionStore } from '../../src/mongo/collection-store.ts'
 import { hostProcess } from '../../src/mongo/host-process.ts'
 import { SegmentStore } from '../../src/mongo/segment-store.ts'
 import { TombstoneStore } from '../../src/mongo/tombstone-store.ts'
+import { toUuid } from '../../src/mongo/uuid.ts'
+import { collectionUuid } from './content.ts'
 import { type Mutation, swap } from './mutation.ts'
 import type { Network } from './network.ts'
 
 /**
- * Writes to a sharded cluster carry no transaction numbers. There, only the term rejects plans of a former coordinator, and only the
- * epoch rejects the end of a copy that a former owner reports. Such writes are delivered once their sender has been replaced.
+ * Writes to a sharded cluster carry no transaction numbers. There, only the term rejects a write of a former coordinator to segments. Such
+ * a write is delivered when a later coordinator has planned one of these segments again. The ids of segments derive from the collection
+ * and the ordinal, so they are the same in every plan.
  */
-function lateWithoutNumber({ server }: Network, collection: 'segments' | 'collections'): Network['lateForm'] {
-  return (sender, command) => {
-    if ((command['update'] ?? command['delete']) !== collection) return 'numbered'
-    const statements = (command['updates'] ?? command['deletes']) as Document[]
-    // The definitions of collections carry the term too. They are not what these breaks are about.
-    const termOf = ({ term }: Document): unknown => (collection === 'segments' ? term : undefined)
-    const isFenced = ({ q }: Document): boolean => termOf(q) !== undefined || epochFields(q).length > 0
-    const isReplaced = ({ q }: Document): boolean => {
-      if (termOf(q)) return server.collection('ownership').get('coordinator')?.['owner'] !== sender.token
-      const stored = server.collection('collections').get(q._id)
-      return epochFields(q).some((field) => stored?.[field] > q[field].$not.$gt)
-    }
-    if (!statements.every(isFenced)) return 'numbered'
+function deliverIntoNextPlan(destination: Network, verb: 'update' | 'delete'): void {
+  const { server } = destination
+  const statementsOf = (command: Document): Document[] =>
+    command[verb] === 'segments' ? (command[`${verb}s`] as Document[]) : []
+  // Updates of progress have no term, and the update that opens a plan selects by the collection.
+  const isFenced = ({ q }: Document): boolean => q._id !== undefined && q.term !== undefined
+  const isReplaced = ({ q }: Document): boolean => {
+    const segment = server.collection('segments').get(q._id)
+    const isOfLaterTerm = segment?.['term'] > q.term.$not.$gt
+    return isOfLaterTerm && server.collection('collections').get(segment?.['collection'])?.['planned'] === true
+  }
+  destination.isOftenLost = (command) => statementsOf(command).some(isFenced)
+  destination.lossChance = 1
+  destination.lateForm = (_, command) => {
+    const fenced = statementsOf(command).filter(isFenced)
+    if (fenced.length === 0) return 'numbered'
+    return fenced.some(isReplaced) ? 'unnumbered' : 'not yet'
+  }
+  server.alter = (collection, statement) => {
+    const isOfVerb = 'u' in statement === (verb === 'update')
+    if (collection !== 'segments' || !isOfVerb) return statement
+    const { term, ...q } = statement['q'] as Document
+    return { ...statement, q }
+  }
+}
+
+/** Stores the segments of a coordinator that died before it stored that the collection is planned. The next coordinator removes them. */
+function storeIncompletePlan({ server }: Network): void {
+  const uuid = collectionUuid('source', 0)
+  const collection = toUuid(uuid)
+  const progress = { last: null, done: false, documents: 0, bytes: 0, attempts: 0 }
+  const unclaimed = { claimable: false, owner: null, ownerID: null, previousID: null, claim: 0 }
+  const bounds = { collection, ordinal: 0, priority: 0, from: null, to: null }
+  const _id = `${Buffer.from(uuid, 'latin1').toString('hex')}:0`
+  const segment = { _id, term: 0, ...progress, ...bounds, ...unclaimed, schemaVersion: 2 }
+  server.collection('segments').update({ q: { _id }, u: segment, upsert: true })
+}
+
+/**
+ * Writes to a sharded cluster carry no transaction numbers. There, only the epoch rejects the end of a copy that a former owner reports.
+ * Such a write is delivered once its sender has been replaced.
+ */
+function deliverEndLate(destination: Network): void {
+  const { server } = destination
+  const isReplaced = ({ q }: Document): boolean => {
+    const stored = server.collection('collections').get(q._id)
+    return epochFields(q).some((field) => stored?.[field] > q[field].$not.$gt)
+  }
+  destination.lateForm = (_, command) => {
+    if (command['update'] !== 'collections') return 'numbered'
+    const statements = command['updates'] as Document[]
+    if (!statements.every(({ q }) => epochFields(q).length > 0)) return 'numbered'
     return statements.some(isReplaced) ? 'unnumbered' : 'not yet'
+  }
+  server.alter = (collection, statement) => {
+    if (collection !== 'collections') return statement
+    const fenced = new Set(epochFields(statement['q']))
+    const q = Object.entries(statement['q']).filter(([field]) => !fenced.has(field))
+    return { ...statement, q: Object.fromEntries(q) }
   }
 }
 
@@ -74,26 +122,19 @@ export const copyMutations = {
     },
   },
   'plan-unfenced': {
-    what: 'the coordinator writes and removes plans without a check of its term',
+    what: 'the coordinator stores plans without a check of its term',
+    world: (destination) => deliverIntoNextPlan(destination, 'update'),
+  },
+  'plan-removal-unfenced': {
+    what: 'the coordinator removes plans without a check of its term',
     world: (destination) => {
-      destination.lateForm = lateWithoutNumber(destination, 'segments')
-      destination.server.alter = (collection, { q: { term, ...q }, ...statement }) => ({
-        ...statement,
-        q: collection === 'segments' ? q : { ...q, ...(term === undefined ? {} : { term }) },
-      })
+      storeIncompletePlan(destination)
+      deliverIntoNextPlan(destination, 'delete')
     },
   },
   'copy-end-unfenced': {
     what: 'a partition ends the copy of a collection without a check of its epoch',
-    world: (destination) => {
-      destination.lateForm = lateWithoutNumber(destination, 'collections')
-      destination.server.alter = (collection, statement) => {
-        if (collection !== 'collections') return statement
-        const fenced = new Set(epochFields(statement['q']))
-        const q = Object.entries(statement['q']).filter(([field]) => !fenced.has(field))
-        return { ...statement, q: Object.fromEntries(q) }
-      }
-    },
+    world: deliverEndLate,
   },
   'tombstones-removed-early': {
     what: 'tombstones are removed when the partitions of one instance have reconciled them',

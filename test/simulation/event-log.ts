@@ -24,7 +24,7 @@ export function isLater(one: Moment, other: Moment): boolean {
   return one.second > other.second || (one.second === other.second && one.ordinal > other.ordinal)
 }
 
-/** End of a token that stands after every event of its cluster time. */
+/** The end of a token that sorts after every event of its cluster time. */
 const afterAll = 'ffffffffff'
 
 /** One cluster's change stream: its events in order, up to the frontier. No event at or before the frontier can be added later. */
@@ -51,7 +51,7 @@ export class EventLog {
     return `82${hex(this.frontier.second, 8)}${hex(this.frontier.ordinal, 8)}${afterAll}`
   }
 
-  /** Place of the first event after a token. */
+  /** Returns the index of the first event after a token. */
   after(token: string): number {
     const place = token.slice(18)
     if (place !== afterAll) return Number.parseInt(place, 16) + 1
@@ -61,7 +61,7 @@ export class EventLog {
     })
   }
 
-  /** Place of the first event at a time or later. */
+  /** Returns the index of the first event whose cluster time is `time` or later. */
   from(time: Timestamp): number {
     return this.#firstFrom({ second: time.getHighBitsUnsigned(), ordinal: time.getLowBitsUnsigned() })
   }
@@ -102,7 +102,10 @@ function hex(value: number, digits: number): string {
 const someToken = '8'.repeat(28)
 const someId = 0x7a7b7c7d
 
-/** The bytes of all events of one kind, encoded once and filled in for each event. */
+/**
+ * An encoded event of one kind and collection. `fill` copies it and writes the token, the cluster time and the document
+ * of an event into the copy.
+ */
 class Template {
   readonly #bytes: Buffer
   readonly #tokenAt: number

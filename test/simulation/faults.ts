@@ -107,7 +107,7 @@ export class Faults {
   /** Delays a plan or the end of a copy, or what a mutation names, so that it usually arrives after another instance has taken over. */
   #loseWrite(host: Host): void {
     const { destination, clock } = this.#world
-    if (this.#over || !this.#random.chance(0.3)) return
+    if (this.#over || !this.#random.chance(destination.lossChance)) return
     this.counts.set('write held back', (this.counts.get('write held back') ?? 0) + 1)
     destination.hold(host, this.#random.int(100, 6_000))
     clock.after(this.#random.int(1, 1_000), null, () => {

@@ -18,7 +18,7 @@ export interface InvariantParts {
   processes: () => Iterable<Process>
 }
 
-/** DDL, by its place in the stream. */
+/** A DDL event and its index in the stream. */
 interface Definition {
   at: number
   collection: number
@@ -34,11 +34,11 @@ export class Invariants implements Witness {
   violation: string | null = null
   /** The newest version that each document has ever reached on the destination. */
   readonly #furthest: Int32Array
-  /** For each partition: its events, as places in the stream. */
+  /** For each partition: the indexes of its events in the stream. */
   readonly #events: number[][]
   /** For each partition: how many of its events its stored position has passed. */
   readonly #passed: number[]
-  /** For each partition: the place of the first event that its stored position has not passed. */
+  /** For each partition: the index of the first event that its stored position has not passed. */
   readonly positions: number[]
   readonly #definitions: Definition[] = []
   readonly #owners = new Map<string, string>()
@@ -66,7 +66,7 @@ export class Invariants implements Witness {
     this.violation ??= `${(this.#parts.clock.now / 1_000).toFixed(3)} s: ${what}`
   }
 
-  /** Called when events have been added to the stream, from this place on. */
+  /** Called when events have been added to the stream, beginning at this index. */
   published(from: number): void {
     const { content, source } = this.#parts
     for (let at = from; at < source.log.events.length; at++) {
@@ -81,8 +81,9 @@ export class Invariants implements Witness {
   }
 
   /**
-   * Called when a document was written. Only its partition's owner, or the instance that copies its segment, may write it, and no change
-   * that a stored position has passed may be undone permanently.
+   * Called when a document was written. Only the owner of its partition may write it; the instance that copies its
+   * segment may also insert it. The write must not undo a change that the stored position has passed, unless the
+   * document has a tombstone that is not reconciled yet.
    */
   wrote(sender: Sender, document: number, inserts: boolean): void {
     const { content, destination } = this.#parts
@@ -140,7 +141,10 @@ export class Invariants implements Witness {
     if (former && this.#canWrite(former)) this.#violated(`${owner} took ${key} from ${former}, which can still write`)
   }
 
-  /** Whether a write of this owner may still take effect: its lease is valid by its own clock, or the server is still executing one. */
+  /**
+   * Whether a write of this owner may still take effect: the lease is valid by the owner's clock, or the server still
+   * executes one of its writes.
+   */
   #canWrite(token: string): boolean {
     const { clock, destination, processes } = this.#parts
     if (destination.operations.isWriting((sender) => sender.token === token)) return true
@@ -189,7 +193,7 @@ export class Invariants implements Witness {
       if (definition.at < former) break
       if (definition.at < next && !this.#isFollowed(definition)) {
         this.#violated(
-          `the position of partition ${partition} passed DDL (${definition.name}) that the destination has not followed`,
+          `the position of partition ${partition} passed DDL (${definition.name}) that the destination has not applied`,
         )
       }
     }
@@ -217,7 +221,10 @@ export class Invariants implements Witness {
     }
   }
 
-  /** The place in the stream up to which all events must be applied when definitions change now; null if no DDL is due. */
+  /**
+   * Returns an index in the stream: all events before it must be applied when definitions change now. Null if no DDL is
+   * due.
+   */
   #barrier(sender: Sender): number | null {
     const { destination, source } = this.#parts
     const [open] = destination.server.collection('barriers').find({ done: false }, { _id: 1 }, 1)
@@ -230,8 +237,8 @@ export class Invariants implements Witness {
     const ownership = destination.server.collection('ownership')
     const ownsAll = this.positions.every((_, partition) => ownership.get(partition)?.['owner'] === sender.token)
     if (barrier !== null && !ownsAll) return barrier
-    // An instance that owns all partitions needs no barrier, and its stored positions may be behind its applied events. A barrier that
-    // others had reached before may be further ahead.
+    // An instance that owns all partitions needs no barrier. Its stored positions may be behind its applied events, and
+    // a barrier that other instances reached earlier may be after the next DDL. The earlier of the two is the limit.
     const from = Math.min(...this.positions)
     const due = this.#definitions.find(({ at }) => at >= from)?.at ?? null
     return barrier === null || (due !== null && due < barrier) ? due : barrier

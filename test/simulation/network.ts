@@ -31,8 +31,10 @@ export class Network {
   /** Until when writes of a host may be held back: the host gets a network error, and the message arrives later. */
   readonly #holds = new Map<Host, number>()
 
-  /** Which writes are often held back while their sender crashes: a plan of the copy, or the end of one. Mutations name others. */
+  /** Which writes are often held back while their sender crashes: the removal of a plan of the copy, or its end. Mutations name others. */
   isOftenLost: (command: Document) => boolean = isOfCopy
+  /** Probability that writes of the sender are held back from such a write on. */
+  lossChance = 0.3
   /** Called when a host sends such a write. */
   onLostWrite: (host: Host) => void = () => {}
   /**

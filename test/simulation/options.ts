@@ -1,6 +1,6 @@
 import type { Break } from './breaks.ts'
 
-/** Minimum number of partitions, as in the product, which has at least one for each shard. */
+/** Minimum number of partitions, as in the product. There is also at least one partition for each shard. */
 export const partitionsMin = 16
 
 /** Parameters of a simulated world. Everything else follows from the seed. */
@@ -18,7 +18,7 @@ export interface WorldOptions {
   definitionRate: number
   /** Maximum deviation of wall clocks in either direction, ms. */
   skewMaxMS: number
-  /** Maximum share by which clocks run faster or slower. */
+  /** Maximum drift of clocks in either direction, as a fraction of true time. */
   driftMax: number
   /** Average number of faults per second. */
   faultRate: number
@@ -26,6 +26,8 @@ export interface WorldOptions {
   copies: boolean
   /** A mutation of the product or of the world that the simulation must detect. */
   breaks: Break | null
+  /** True if the mutation delays messages as it does, but removes no condition from statements. The sync must then be correct. */
+  guarded?: boolean
 }
 
 export const smallWorld: Omit<WorldOptions, 'seed'> = {

@@ -47,7 +47,7 @@ export class Server {
   /** The cluster time; for a sharded source, the newest that any shard knows. */
   latest: () => Moment
   onNote: () => void = () => {}
-  /** Milliseconds that the server's clock is ahead. */
+  /** How far the server's clock is ahead of true time, in ms. */
   skewMS = 0
   now: () => number
   /** For mutations: changes a statement before it is executed. */
@@ -206,7 +206,8 @@ export class Server {
     const collection = this.collection(aggregate)
     let found = collection.documents()
     for (const stage of pipeline) {
-      const { $match: match, $set: fields, $group: groups } = stage
+      const { $match: match, $set: fields, $group: groups, $sort: sort } = stage
+      if (sort) found = collection.sorted(found, sort)
       if (groups) found = collection.group(found, groups)
       if (match) found = found.filter((document) => collection.matches(document, match))
       if (fields) {
@@ -225,7 +226,7 @@ export class Server {
     )
   }
 
-  /** A token before all events of a stream that begins at a time. */
+  /** Returns a resume token that sorts before all events of a stream that begins at a time. */
   #startToken(pipeline: Document[]): string {
     const time = pipeline[0]?.['$changeStream'].startAtOperationTime as Timestamp
     const hex = (value: number): string => value.toString(16).padStart(8, '0')
@@ -354,7 +355,7 @@ export class Server {
     return { n, ...(writeErrors.length > 0 ? { writeErrors } : {}) }
   }
 
-  /** Executes `findAndModify` by `_id` on the metadata database. Returns the new document. */
+  /** Executes `findAndModify` by `_id` on the metadata database. Returns the new document; null if none matched. */
   #modify(sender: Sender, { findAndModify: name, query, update, upsert }: Document): Document {
     const { n, writeErrors } = this.#store(sender, name, 'update', { updates: [{ q: query, u: update, upsert }] })
     if (writeErrors) throw serverError(11000, 'duplicate key')

@@ -10,9 +10,10 @@ function outcome({ violation, steps, seconds, events, faults }: SimulationResult
 }
 
 describe('a simulated world', () => {
-  // Seeds 12, 26 and 49 detected that partitions counted as having reached a barrier before any of their events was read. Seed 591
-  // detected a claim that took effect after its sender had given it up, and that was neither used nor released. Seed 376 detected a lease
-  // that was acquired again while delayed writes of the verifier from the previous lease term were in progress.
+  // Seeds 12, 26 and 49 detected that partitions counted as having reached a barrier before any of their events was
+  // read. Seed 591 detected a claim that took effect after its sender had given up waiting, and that no instance used
+  // or released. Seed 376 detected a lease that was acquired again while delayed writes of the verifier from the
+  // previous lease term were in progress.
   it.each([1, 2, 12, 26, 49, 376, 591])(
     'keeps every invariant and catches up after the faults, seed %i',
     async (seed) => {
@@ -23,8 +24,8 @@ describe('a simulated world', () => {
     },
   )
 
-  // Seeds 9 and 50 detected an instance that lost its lease before it had first read which instance is the coordinator. It waited for
-  // that read and could not acquire a lease before it.
+  // Seeds 9 and 50 detected a deadlock. An instance lost its lease before it had first read which instance is the
+  // coordinator. It then waited for that read before it acquired a lease again, and the read never came.
   it.each([4, 9, 50])('keeps every invariant when definitions change many times a second, seed %i', async (seed) => {
     const world = { ...smallWorld, seed, definitionRate: 7.5, rate: 100, faultRate: 1.5 }
     expect((await simulate(world)).violation).toBeNull()

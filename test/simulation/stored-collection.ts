@@ -62,16 +62,7 @@ export class StoredCollection {
 
   #find(filter: Document, sort?: Document, limit = 0): Row[] {
     const found = this.#candidates(filter).filter(({ document }) => this.matches(document, filter))
-    if (sort) {
-      const order = Object.entries(sort) as [string, number][]
-      found.sort((one, other) => {
-        for (const [path, direction] of order) {
-          const difference = compare(one.document[path], other.document[path])
-          if (difference !== 0) return difference * direction
-        }
-        return 0
-      })
-    }
+    if (sort) found.sort((one, other) => inOrder(one.document, other.document, sort))
     return limit > 0 ? found.slice(0, limit) : found
   }
 
@@ -99,15 +90,21 @@ export class StoredCollection {
     return { matched: true, upserted: true, duplicate: false }
   }
 
-  /** Returns one document for each value of the `_id` expression, with the sums of fields. */
-  group(documents: Document[], { _id: by, ...sums }: Document): Document[] {
+  sorted(documents: Document[], sort: Document): Document[] {
+    return documents.toSorted((one, other) => inOrder(one, other, sort))
+  }
+
+  /** Returns one document for each value of the `_id` expression, with the sums of fields or their first values. */
+  group(documents: Document[], { _id: by, ...fields }: Document): Document[] {
     const groups = new Map<string, Document>()
     for (const document of documents) {
       const value = this.evaluate(document, by)
       const group = groups.get(keyOf(value)) ?? { _id: value }
       groups.set(keyOf(value), group)
-      for (const [name, { $sum: field }] of Object.entries(sums))
-        group[name] = (group[name] ?? 0) + Number(this.evaluate(document, field) ?? 0)
+      for (const [name, { $sum: summed, $first: first }] of Object.entries(fields)) {
+        if (first !== undefined) group[name] ??= this.evaluate(document, first)
+        else group[name] = (group[name] ?? 0) + Number(this.evaluate(document, summed) ?? 0)
+      }
     }
     return [...groups.values()]
   }
@@ -237,6 +234,14 @@ function satisfies(value: unknown, operator: string, wanted: unknown): boolean {
     default:
       throw new Error(`unknown condition ${operator}`)
   }
+}
+
+function inOrder(one: Document, other: Document, sort: Document): number {
+  for (const [path, direction] of Object.entries(sort)) {
+    const difference = compare(one[path], other[path])
+    if (difference !== 0) return difference * direction
+  }
+  return 0
 }
 
 function union(one: unknown[], other: unknown[]): unknown[] {

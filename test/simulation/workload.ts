@@ -7,7 +7,10 @@ import type { Shards } from './shards.ts'
 
 const tickMS = 20
 
-/** The application on the source. It often changes the same few documents, sometimes several in one transaction, and sometimes definitions. */
+/**
+ * The application on the source. It often changes the same few documents, sometimes several of them in one transaction.
+ * Sometimes it creates or drops an index.
+ */
 export class Workload {
   stopped = false
   readonly #clock: Clock
@@ -48,7 +51,7 @@ export class Workload {
   #tick(): void {
     if (this.stopped) return
     this.begin()
-    // The rate rises and falls, so that batches have all sizes.
+    // The rate rises and falls, so that batches of all sizes occur.
     const wave = 1 + Math.sin(this.#clock.now / 3_000)
     this.#debt += (this.#rate * wave * tickMS) / 1_000
     for (; this.#debt >= 1; this.#debt -= 1) this.#write()

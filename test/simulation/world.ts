@@ -91,6 +91,7 @@ export class World {
     }
     if (options.copies) this.#copySlowly(new Random(`copy ${options.seed}`))
     if (options.breaks) mutationOf(options.breaks).world?.(this.destination)
+    if (options.guarded) this.destination.server.alter = (_, statement) => statement
   }
 
   /** Creates the metadata of a sync whose collections are all copied, or not planned yet. No change has been applied. */

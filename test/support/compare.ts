@@ -21,9 +21,10 @@ interface CatalogEntry {
 }
 
 /**
- * The independent oracle, which compares two clusters byte by byte. It reads both with only the driver and shares no code
- * with the product. Nothing may write to either cluster during the comparison. `documents` and `bytes` count the source. Reading stops at
- * `maxDifferences` differences, so both may be too small if `equal` is false.
+ * The independent oracle, which compares two clusters byte by byte. It reads both with only the driver and shares no
+ * code with the product. Nothing may write to either cluster during the comparison. `documents` and `bytes` count the
+ * source's documents. Reading stops at `maxDifferences` differences, so both counts may be too small if `equal` is
+ * false.
  */
 export async function compareClusters(
   sourceUri: string,
@@ -55,7 +56,7 @@ export async function compareClusters(
 
 export type Selects = (database: string, collection: string) => boolean
 
-/** Shard keys as JSON by namespace. The order of a key's fields is significant. */
+/** Shard keys as JSON by namespace, followed by ` unique` if they are. The order of a key's fields is significant. */
 type ShardKeys = Record<string, string>
 
 /** @param expected the requested shard keys if the source is a replica set; by default the source's own keys */
@@ -69,14 +70,37 @@ async function compareDistributions(
   for (const name of [...new Set([...Object.keys(ours), ...Object.keys(theirs)])].sort()) {
     if (ours[name] !== theirs[name]) differences.add(name, 'shard key differs', `${ours[name]} | ${theirs[name]}`)
   }
+  for (const name of Object.keys(theirs)) await compareShards(destination, name, differences)
+}
+
+/** Each index is finished and the same on all shards of the destination that own chunks of the collection. */
+async function compareShards(destination: MongoClient, name: string, differences: Differences): Promise<void> {
+  const dot = name.indexOf('.')
+  const collection = destination.db(name.slice(0, dot)).collection(name.slice(dot + 1))
+  const onShards = new Map<string, Set<string>>()
+  for (const { name: index, spec, building, shard } of await collection.aggregate([{ $indexStats: {} }]).toArray()) {
+    const text = `${index}${building ? ' (building)' : ''}${spec.unique ? ' (unique)' : ''} ${JSON.stringify(spec.key)}`
+    onShards.set(shard, (onShards.get(shard) ?? new Set()).add(text))
+  }
+  for (const text of new Set([...onShards.values()].flatMap((indexes) => [...indexes]))) {
+    const lacking = [...onShards].flatMap(([shard, indexes]) => (indexes.has(text) ? [] : [shard]))
+    if (lacking.length > 0)
+      differences.add(name, 'an index is not on all shards', `${text} | not on ${lacking.join(', ')}`)
+  }
 }
 
 /** Returns the cluster's shard keys; empty for a replica set. */
 async function shardKeys(client: MongoClient): Promise<ShardKeys> {
   if ((await client.db('admin').command({ hello: 1 }))['msg'] !== 'isdbgrid') return {}
-  const found = await client.db('config').collection<{ _id: string; key: Document }>('collections').find().toArray()
+  const found = await client
+    .db('config')
+    .collection<{ _id: string; key: Document; unique?: boolean }>('collections')
+    .find()
+    .toArray()
   const user = found.filter(({ _id }) => !internalDatabases.includes(_id.split('.')[0] ?? ''))
-  return Object.fromEntries(user.map(({ _id, key }) => [_id, JSON.stringify(key)]))
+  return Object.fromEntries(
+    user.map(({ _id, key, unique }) => [_id, `${JSON.stringify(key)}${unique ? ' unique' : ''}`]),
+  )
 }
 
 async function compareDatabase(
@@ -134,8 +158,8 @@ async function catalog(db: Db): Promise<Map<string, CatalogEntry>> {
 }
 
 /**
- * The server lists these two options after any collMod of a validator. Their default values mean the same as their
- * absence.
+ * Deletes an option that has its default value, which means the same as its absence. The server lists `validationLevel`
+ * and `validationAction` after any collMod that sets a validator.
  */
 function dropDefault(options: Map<string, Buffer>, name: string, value: string): void {
   if (stringOf(options.get(name)) === value) options.delete(name)
@@ -169,8 +193,8 @@ async function indexes(db: Db, name: string): Promise<Map<string, Map<string, Bu
 }
 
 /**
- * The order of options is not significant. Within each value every byte is, so `key: {a: 1, b: 1}` differs from `{b: 1,
- * a: 1}`.
+ * Compares fields by name, in any order, and their values byte by byte. Therefore `key: {a: 1, b: 1}` differs from
+ * `key: {b: 1, a: 1}`.
  */
 function compareFields(
   namespace: string,

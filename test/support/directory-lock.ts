@@ -3,11 +3,11 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 
 /**
- * Runs `work` while this process holds the lock folder `lock`. The folder is created by a rename with its owner's pid already
- * inside, so no process sees it without one. A lock whose owner no longer runs is taken over.
+ * Runs `work` while this process holds the lock folder `lock`. The folder is renamed into place with its owner's pid
+ * already inside, so no process sees it without a pid. A lock whose owner no longer runs is taken over.
  *
- * The lock only avoids duplicate work: after `patienceSeconds` the work runs without it, so it must publish its results
- * atomically in any case.
+ * The lock only avoids duplicate work: after `patienceSeconds`, `work` runs without the lock. Therefore `work` must
+ * publish its results atomically.
  */
 export async function withDirectoryLock<T>(lock: string, patienceSeconds: number, work: () => Promise<T>): Promise<T> {
   const deadline = Date.now() + patienceSeconds * 1000

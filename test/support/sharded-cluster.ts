@@ -41,7 +41,7 @@ export interface Mongos {
   uri: string
   /** Kills it with SIGKILL and starts it again on the same port. It loses its cursors and transactions. */
   restart(): Promise<void>
-  /** The text of its log. The stand-in logs each request for an unknown cursor. */
+  /** Returns the text of its log. The mongos stand-in logs each request for an unknown cursor. */
   log(): string
 }
 
@@ -58,12 +58,12 @@ export interface ShardedCluster extends AsyncDisposable {
   split(namespace: string, middle: Document): Promise<void>
   /** Moves the chunk that contains this shard key value to the shard with that index. */
   moveChunk(namespace: string, find: Document, shard: number): Promise<void>
-  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, the servers need no user. */
+  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, none are required. */
   createUser(name: string, password: string, roles: (string | Document | CustomRole)[]): Promise<string>
   stop(): Promise<void>
 }
 
-/** Parameters that make change streams advance, and DDL finish without waiting, on a cluster without load. */
+/** Makes change streams advance every second on a cluster without load, and resharding have no minimum duration. */
 const clusterArgs = [
   ...['--setParameter', 'writePeriodicNoops=true', '--setParameter', 'periodicNoopIntervalSecs=1'],
   ...['--setParameter', 'reshardingMinimumOperationDurationMillis=0'],

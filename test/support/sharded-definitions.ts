@@ -1,11 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { MongoClient } from 'mongodb'
 import type { Random } from './random.ts'
+import { classify } from './workload-errors.ts'
 
 const database = 'extra'
 const names = ['north', 'south', 'east', 'west']
 /** Error codes that a DDL command may return because of concurrent DDL or moving chunks. */
 const expectedCodes = new Set([26, 27, 46, 48, 85, 86, 112, 117, 12_587, 13_388, 244, 246, 251, 336])
+
+/** An election ends within this time, even on a busy machine. */
+const transientAttemptsMax = 300
 
 /** Changes definitions at random on a sharded cluster (or a replica set) in a separate database. */
 export class ShardedDefinitions {
@@ -54,6 +58,20 @@ export class ShardedDefinitions {
     await db.collection(name).insertMany(documents, { ordered: false })
   }
 
+  /** Repeats what an election, or the restart of a router, interrupts. */
+  async #throughElections(work: () => Promise<unknown>): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await work()
+        return
+      } catch (error) {
+        const isOurs = expectedCodes.has((error as { code?: number }).code ?? 0)
+        if (isOurs || classify(error).kind !== 'transient' || attempt === transientAttemptsMax) throw error
+        await sleep(100)
+      }
+    }
+  }
+
   /**
    * Retries while concurrent operations block the command, and skips a command that is impossible (the collection
    * already exists, is gone, or has another shard key).
@@ -61,7 +79,7 @@ export class ShardedDefinitions {
   async #withRetries(work: () => Promise<unknown>): Promise<void> {
     for (let attempt = 0; attempt < 10; attempt++) {
       try {
-        await work()
+        await this.#throughElections(work)
         return
       } catch (error) {
         const { code } = error as { code?: number }

@@ -3,6 +3,7 @@ import { type ClientSession, MongoClient } from 'mongodb'
 import { Random } from './random.ts'
 import type { ShardedCluster } from './sharded-cluster.ts'
 import { ShardedDefinitions } from './sharded-definitions.ts'
+import { classify } from './workload-errors.ts'
 
 interface Kind {
   name: string
@@ -22,6 +23,8 @@ const kinds: Kind[] = [
 const idsMax = 300
 const keysMax = 40
 const retryable = new Set([11_000, 112, 244, 246, 251, 13_388, 28, 61])
+/** An election, or the restart of a router, ends within this time, even on a busy machine. */
+const transientAttemptsMax = 300
 
 /**
  * A random writer on a sharded cluster. It inserts, updates and deletes documents, and updates shard keys, which moves documents
@@ -167,8 +170,11 @@ export class ShardedWorkload {
         return
       } catch (error) {
         await session.abortTransaction().catch(() => {})
-        if (attempt > 20 || !retryable.has((error as { code?: number }).code ?? 0)) throw error
-        await sleep(20)
+        // Whether a commit of unknown outcome took effect does not matter: the source is whatever it is.
+        const isTransient = classify(error).kind === 'transient' && attempt < transientAttemptsMax
+        const isRetryable = attempt <= 20 && retryable.has((error as { code?: number }).code ?? 0)
+        if (!isTransient && !isRetryable) throw error
+        await sleep(isTransient ? 100 : 20)
       } finally {
         await session.endSession()
       }

@@ -3,16 +3,16 @@ import { runningProcesses } from './guarded-process.ts'
 import { keepSets, keptPids, stopSets } from './kept-sets.ts'
 
 /**
- * Runs before each test file with servers. Such files share a worker, its modules and its replica sets, so what a file
- * leaves behind, for example because a test has failed, is removed before the next file begins. Vitest itself restores the
- * spies.
+ * Runs before each test file that uses servers. Such files share a worker, its modules and its replica sets. If a file
+ * leaves fake timers or processes behind, for example after a failed test, they are removed before the next file
+ * begins. Vitest itself restores the spies.
  */
 
 keepSets()
 
 beforeEach(({ onTestFailed }) => onTestFailed(stopSets))
 
-// Vitest calls the hook that was registered first after those of the file.
+// Vitest calls `afterAll` hooks in the reverse order of their registration, so this one runs after those of the file.
 afterAll(async () => {
   vi.useRealTimers()
   const kept = keptPids()

@@ -5,7 +5,7 @@ import { classify } from './workload-errors.ts'
 
 const one = oneSet()
 
-it('expects the error of a pipeline that sets a field which the document has twice', async () => {
+it('a pipeline update that sets a duplicate field of a document fails with an expected error', async () => {
   const db = one.client.db('workload')
   await insertRaw(db, 'things', [
     rawDocument([

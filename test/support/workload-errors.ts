@@ -1,8 +1,9 @@
 import { MongoAPIError, MongoError, MongoServerError } from 'mongodb'
 
 /**
- * Server errors that a random sequence is expected to cause, by code. Any other error is a bug of the workload and stops it,
- * because ignoring unknown errors would silently reduce the coverage.
+ * Server errors that a random sequence is expected to cause, by code. An error that is neither one of these, nor
+ * transient, nor caused by a write block is a bug of the workload and stops it, because ignoring unknown errors would
+ * silently reduce the coverage.
  */
 const naturalCodes: Record<number, string> = {
   2: 'BadValue',
@@ -44,8 +45,8 @@ export type Outcome = { readonly kind: 'natural' | 'transient' | 'blocked' | 'un
 const userWritesBlocked = 371
 
 /**
- * Codes of elections, shutdowns, lost cursors and locks, which the driver's own retries do not cover, in particular for
- * commands.
+ * Codes of errors that elections, shutdowns, lost cursors and locks cause. The driver does not retry all of them, in
+ * particular not those of commands.
  */
 const transientCodes = new Set([
   6, 7, 24, 43, 50, 64, 89, 91, 107, 112, 117, 133, 175, 189, 202, 225, 237, 246, 249, 251, 262, 276, 317, 9001, 10058,
@@ -68,8 +69,8 @@ export function classify(error: unknown): Outcome {
 }
 
 function codeOf(error: unknown): number | undefined {
-  // The driver replaces every error with code 20 of a retryable write by an error about unsupported deployments that
-  // contains the original.
+  // When a retryable write fails with code 20, the driver throws an error about unsupported deployments instead, which
+  // contains the original error.
   const { code, originalError } = (error ?? {}) as { code?: unknown; originalError?: { code?: number } }
   return originalError?.code ?? (typeof code === 'number' ? code : undefined)
 }

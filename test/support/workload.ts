@@ -16,7 +16,7 @@ export interface WorkloadOptions {
   readonly collections?: readonly string[]
   /** Writes documents of 15.9 MB from time to time. */
   readonly huge?: boolean
-  /** Share of DDL in the steps if `ddl` is set; 0.07 by default. */
+  /** Share of steps that are DDL if `ddl` is set; 0.07 by default. */
   readonly ddlShare?: number
   /**
    * The first value of the field `u`, so that workloads on the same data use different values; 0 by default.
@@ -50,20 +50,20 @@ export interface Workload {
 
 type Step = readonly [weight: number, kind: string, operation: Operation]
 
-/** About this many of a hundred steps are transactions. */
+/** Approximate percentage of steps that are transactions. */
 const transactionWeight = 5
 const ddlShare = 0.07
 const idleWeight = 0.15
 
 /**
- * After more consecutive failed steps than this, each with the driver's own retries, the source is considered
- * unreachable.
+ * The source is considered unreachable after more than this many steps have failed with transient errors, each after
+ * the driver's own retries, and none has succeeded in between.
  */
 const unreachableMax = 20
 
 /**
- * A random writer that only uses the source. Steps run sequentially and every choice comes from the seed, so the same seed on
- * an equal server runs the same operations and leaves the same bytes.
+ * A random writer that uses only the source. Steps run sequentially and every choice comes from the seed, so the same
+ * seed on an equal server runs the same operations and leaves the same bytes.
  */
 export function createWorkload(options: WorkloadOptions): Workload {
   const random = new Random(options.seed)

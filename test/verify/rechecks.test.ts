@@ -5,6 +5,7 @@ import { type Recheck, Rechecks, type Side } from '../../src/verify/rechecks.ts'
 const sides = ['source', 'destination'] as const
 const collection = 'c'.repeat(16)
 const idElement = (id: number): Buffer => Buffer.from([0x10, ...Buffer.from('_id\0'), id, 0, 0, 0])
+const storedAs = (id: number) => ({ uuid: collection, idElement: idElement(id), token: 'stored' })
 const idOf = ({ idElement }: { idElement: Buffer }): number => idElement[5] as number
 
 type Step =
@@ -111,7 +112,7 @@ class World {
         return
       case 'revisit':
         if (this.taken.length > 0) return // does not run during a comparison
-        for (const id of this.stored.keys()) this.rechecks.revisit(collection, idElement(id))
+        for (const id of this.stored.keys()) this.rechecks.revisit(storedAs(id))
         return
       case 'wait':
         this.now += step.milliseconds
@@ -220,7 +221,7 @@ describe('rechecks', () => {
     'that change after they were stored, while they %s, hold positions again',
     (when) => {
       const rechecks = new Rechecks()
-      rechecks.revisit(collection, idElement(1))
+      rechecks.revisit(storedAs(1))
       const taken = when === 'are compared' ? rechecks.take(1, 0n, 0) : []
       rechecks.changed(collection, idElement(1), 'destination', 4, 7n)
       rechecks.different(taken, 2)
@@ -314,7 +315,8 @@ describe('the document key of a recheck', () => {
   it('is forgotten when the document is found by a scan, in the store or by another spelling', () => {
     for (const work of ['suspect', 'revisit', 'foundDifferent'] as const) {
       const rechecks = added(key)
-      rechecks[work](collection, idElement(1), 1)
+      if (work === 'revisit') rechecks.revisit(storedAs(1))
+      else rechecks[work](collection, idElement(1), 1)
       expect(keyOf(rechecks)).toBeNull()
     }
   })
@@ -331,9 +333,27 @@ describe('the document key of a recheck', () => {
     expect(keyOf(stored)).toBeNull()
   })
 
+  it('is stored with another token each time, which its removal names', () => {
+    const rechecks = new Rechecks()
+    const tokenOf = (changes: number): string | null => {
+      rechecks.changed(collection, idElement(1), 'source', changes, 1n)
+      const [due] = rechecks.beginStoring('everything')
+      rechecks.endStoring()
+      rechecks.equal(rechecks.take(1, 9n, Number.MAX_VALUE))
+      expect(rechecks.takeRemovable()).toMatchObject([{ token: due?.token }])
+      return due?.token ?? null
+    }
+    const tokens = [tokenOf(1), tokenOf(2)]
+    expect(tokens).not.toContain(null)
+    expect(new Set(tokens).size).toBe(2)
+    rechecks.revisit(storedAs(1))
+    rechecks.equal(rechecks.take(1, 9n, Number.MAX_VALUE))
+    expect(rechecks.takeRemovable()).toMatchObject([{ token: 'stored' }])
+  })
+
   it('keeps a stored entry of the document until it is compared by _id', () => {
     const rechecks = new Rechecks()
-    rechecks.revisit(collection, idElement(1))
+    rechecks.revisit(storedAs(1))
     const [revisited] = rechecks.take(1, 9n, Number.MAX_VALUE)
     rechecks.changed(collection, idElement(1), 'source', 1, 1n, key)
     const [targeted] = rechecks.take(1, 9n, Number.MAX_VALUE)

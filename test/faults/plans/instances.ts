@@ -13,7 +13,7 @@ import {
 import { chosenFaults, type FaultPlan, type PlanOptions, seedsOf } from '../plan.ts'
 import { type InstanceFault, migrateBySeveral } from '../several-instances.ts'
 
-/** Faults of single instances by their kind. Every seed of a kind takes the next of its variants. */
+/** Faults of single instances by kind. The seeds of a kind take its variants in turn. */
 const kinds: Record<string, (awayMS: number) => (InstanceFault | undefined)[]> = {
   none: () => [undefined],
   kill: () => [
@@ -30,7 +30,10 @@ const kinds: Record<string, (awayMS: number) => (InstanceFault | undefined)[]> =
   pause: () => [pauseOne()],
 }
 
-/** Runs two to four instances, of which one is killed, suspended, disconnected or paused, or joins and leaves. */
+/**
+ * Runs several instances, two to four unless `options.instances` is set. Depending on the seed, instances are killed,
+ * suspended, disconnected or paused, or join and leave, or there is no fault.
+ */
 export function instancesPlan(options: PlanOptions): FaultPlan<Pair> {
   const { steps = 120, awayMS, bulk = 120_000 } = options
   const chosen = chosenFaults(Object.keys(kinds), options.faults)
@@ -47,7 +50,7 @@ export function instancesPlan(options: PlanOptions): FaultPlan<Pair> {
           const { problems, documents, faults, takeovers, slowestTakeoverMS, spreadMS } = result
           const summary =
             `${documents} documents, ${faults} faults, ${takeovers} claims taken over in at most ` +
-            `${(slowestTakeoverMS / 1_000).toFixed(1)} s, could write within ${spreadMS} ms`
+            `${(slowestTakeoverMS / 1_000).toFixed(1)} s, canWrite and COMMITTED within ${spreadMS} ms`
           return { problems, summary }
         },
       }

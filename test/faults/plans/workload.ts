@@ -4,7 +4,7 @@ import { migrateUnderWorkload, workloadOutcome } from '../under-workload.ts'
 
 const oplogSizeMB = 2_048
 
-/** Runs random workloads without faults. Every third run blocks the source at commit. */
+/** Runs random workloads without faults. In every third run, the sync blocks user writes on the source at commit. */
 export function workloadPlan(options: PlanOptions): FaultPlan<Pair> {
   const { steps = 120 } = options
   return {

@@ -28,7 +28,7 @@ describe('a cluster with access control', () => {
     await expect(directToShard.db('guarded').collection('things').findOne()).rejects.toMatchObject({ code: 13 })
   })
 
-  it('lets users read, write and watch both shards', async () => {
+  it('lets users read and write both shards, and the administrator watch them', async () => {
     await using client = new MongoClient(readerWriter)
     const things = client.db('guarded').collection('things')
     await using stream = context.client.watch([], { maxAwaitTimeMS: 300 })
@@ -58,7 +58,7 @@ describe('a cluster with access control', () => {
     expect(users).toMatchObject([{ user: 'rw', roles: [{ role: 'readWriteAnyDatabase', db: 'admin' }] }])
   })
 
-  it('blocks writes except those of users with the privilege to bypass it', async () => {
+  it('blocks writes except those of users with the privilege to bypass write blocking', async () => {
     await using blocked = new MongoClient(readerWriter)
     await using free = new MongoClient(replicator)
     await admin().command({ setUserWriteBlockMode: 1, global: true })

@@ -4,8 +4,8 @@ import { encode } from './fields.ts'
 import { ScramServer, userIn } from './scram.ts'
 
 /**
- * Handshake and login. The stand-in only checks the login: it executes commands as an internal user of the cluster
- * (`__system`).
+ * Handshake and authentication of clients. The mongos stand-in does not authorize commands: it sends them to the
+ * servers as the internal user `__system`. Of a client's privileges, only `bypassWriteBlockingMode` has an effect.
  */
 
 const mechanism = 'SCRAM-SHA-256'
@@ -46,7 +46,7 @@ export function requireLogin({ name, client }: Command, { hasAccessControl }: Mo
   throw new CommandError(13, 'Unauthorized', `command ${name} requires authentication`)
 }
 
-/** Answers `hello` without a topologyVersion, so that drivers poll, because the stand-in cannot push topology changes. */
+/** Answers `hello` without a topologyVersion: the stand-in cannot push topology changes, so drivers have to poll. */
 export function answerHello(command: Command, { hasAccessControl }: Mongos): Buffer {
   const asksMechanisms = hasAccessControl && command.fields.some(({ name }) => name === 'saslSupportedMechs')
   return success({

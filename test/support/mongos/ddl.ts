@@ -36,6 +36,7 @@ export const ddl: Record<string, Handler> = {
   refineCollectionShardKey: (command, mongos) =>
     shardKeyCommand(command, mongos, '_shardsvrRefineCollectionShardKey', 'newShardKey'),
   reshardCollection,
+  setAllowMigrations: (command, mongos) => coordinated(command, mongos, '_shardsvrSetAllowMigrations'),
 }
 
 async function create(command: Command, mongos: Mongos): Promise<Buffer> {
@@ -86,6 +87,7 @@ function namesOf({ name, target, database }: Command): { database: string; colle
     'shardCollection',
     'refineCollectionShardKey',
     'reshardCollection',
+    'setAllowMigrations',
   ].includes(name)
   return hasFullNamespace
     ? { database: target.slice(0, dot), collection: target.slice(dot + 1) }

@@ -1,8 +1,8 @@
 import { createHash, createHmac, pbkdf2Sync, randomBytes } from 'node:crypto'
 
 /**
- * Both sides of SCRAM-SHA-256 (RFC 7677): the stand-in logs in to servers with the key file, and users log in to the
- * stand-in.
+ * Both sides of SCRAM-SHA-256 (RFC 7677): the mongos stand-in logs in to the servers with the key file's contents, and
+ * users log in to the stand-in.
  */
 
 export interface Credentials {
@@ -16,7 +16,7 @@ const hmac = (key: Buffer, text: string): Buffer => createHmac('sha256', key).up
 const sha256 = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest()
 const xor = (one: Buffer, other: Buffer): Buffer => Buffer.from(one.map((byte, index) => byte ^ (other[index] ?? 0)))
 
-/** Parses attributes such as `n=name,r=nonce` by their letter. */
+/** Parses attributes such as `n=name,r=nonce` into an object with their letters as keys. */
 function attributes(text: string): Record<string, string> {
   return Object.fromEntries(text.split(',').map((attribute) => [attribute.slice(0, 1), attribute.slice(2)]))
 }
