@@ -42,8 +42,14 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
   let facts: Awaited<ReturnType<typeof checkStart>>
   const beside = (): Promise<void> => refuseBeside(configuration, { source, destination, context: parts.context })
   try {
-    await beside()
+    // First, because the collections of a sync that overlaps also make the destination non-empty. Any other error, such as
+    // a missing privilege or an invalid pattern, is described better by the checks.
+    const unread = await beside().catch((error: unknown) => {
+      if (error instanceof RefusedError) throw error
+      return { error }
+    })
     facts = await checkStart(configuration, source, destination)
+    if (unread) throw unread.error
   } catch (error) {
     // Another instance may have begun the sync and filled the destination after the search for a stored sync.
     const stored = await parts.findStored()
@@ -72,7 +78,9 @@ export async function beginSync(configuration: StartConfiguration, parts: BeginS
     // Of two syncs that are begun at the same time, at least one finds the other, because both look after they are stored.
     await beside()
   } catch (error) {
-    await metadata.removeSync(own)
+    // After any other error the record stays, because other instances may use it already. `OtherSyncs` compares the filters
+    // again while the sync runs.
+    if (error instanceof RefusedError) await metadata.removeSync(own)
     throw error
   }
   return record

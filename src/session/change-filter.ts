@@ -18,8 +18,8 @@ export async function refuseFilter(
   const { source, destination, record } = session
   const configuration = { ...record.configuration, ...filters }
   refuseContradictions(configuration)
-  await refuseBeside(configuration, session)
   await checkFilter(configuration, source, destination)
+  await refuseBeside(configuration, session)
 }
 
 /**

@@ -4,7 +4,8 @@ import { SyncStore } from '../coordination/sync-store.ts'
 import { type Failure, type FailureName, FatalError, RefusedError, toFailure } from '../domain/errors.ts'
 import { overlapOf } from '../domain/filter-overlap.ts'
 import { currentFilters } from '../domain/filter-request.ts'
-import { metadataDatabasePattern, olderMetadataDatabase, syncNameOf } from '../domain/namespace.ts'
+import { both, inParallel } from '../domain/in-parallel.ts'
+import { metadataDatabase, metadataDatabasePattern, syncNameOf } from '../domain/namespace.ts'
 import type { Matches, NamespaceFilters } from '../domain/namespace-filter.ts'
 import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
 import type { BothClusters, Cluster } from '../mongo/cluster.ts'
@@ -17,6 +18,9 @@ import { refuseOlderSync } from './find-stored.ts'
 const checkMS = 30_000
 /** A check in the background ends after this time, because the next one follows soon. */
 const patienceMS = 10_000
+/** Maximum number of syncs whose metadata is read at the same time. */
+const atOnce = 8
+const unreadableBecause: readonly FailureName[] = ['MetadataVersion', 'MissingPrivileges']
 
 /** A sync into the same destination whose metadata is in another database. */
 interface OtherSync {
@@ -94,10 +98,13 @@ export class OtherSyncs {
    */
   async check(context: RetryContext): Promise<void> {
     const { source, destination, selection } = this.#parts
-    const isNew = destination.metadataDatabase !== olderMetadataDatabase
-    if (isNew && syncNameOf(destination.metadataDatabase) === null)
+    const refuseOlder = async (): Promise<void> => {
+      if (destination.metadataDatabase !== metadataDatabase) return
       for (const cluster of [destination, source]) await refuseOlderSync(cluster, context)
-    for (const other of await readOthers({ source, destination, context }, 'skip')) {
+    }
+    // A commit waits for this check, so the reads are sent at the same time.
+    const [, others] = await both(refuseOlder(), readOthers({ source, destination, context }, 'skip'))
+    for (const other of others) {
       const overlap = await retry('comparing filters', context, () => overlapWith(source, selection().filters, other))
       if (overlap === null) continue
       throw new FatalError(
@@ -142,22 +149,21 @@ export class OtherSyncs {
 
 /**
  * The syncs into this destination whose metadata is in another database than that of this sync.
- * @param unreadable `refuse`: throws FatalError MetadataVersion if a later release has stored one; `skip`: leaves it out,
- * because that release has compared the filters
+ * @param unreadable `refuse`: throws FatalError MetadataVersion if a later release has stored one, and MissingPrivileges if
+ * the user may not read one; `skip`: leaves it out, because that sync has compared the filters when it began
  */
 async function readOthers({ destination, context }: Beside, unreadable: 'refuse' | 'skip'): Promise<OtherSync[]> {
-  const others: OtherSync[] = []
-  for (const database of await listMetadata(destination, context)) {
-    if (database === destination.metadataDatabase) continue
+  const databases = (await listMetadata(destination, context)).filter((name) => name !== destination.metadataDatabase)
+  const others: (OtherSync | null)[] = databases.map(() => null)
+  await inParallel(atOnce, [...databases.entries()], async ([at, database]) => {
     try {
-      const other = await readOther(destination, database, context)
-      if (other) others.push(other)
+      others[at] = await readOther(destination, database, context)
     } catch (error) {
-      const isUnreadable = error instanceof FatalError && error.failure === 'MetadataVersion'
+      const isUnreadable = error instanceof FatalError && unreadableBecause.includes(error.failure)
       if (!isUnreadable || unreadable === 'refuse') throw error
     }
-  }
-  return others
+  })
+  return others.filter((other) => other !== null)
 }
 
 async function readOther(destination: Cluster, database: string, context: RetryContext): Promise<OtherSync | null> {

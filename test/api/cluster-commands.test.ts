@@ -116,8 +116,8 @@ describe('rehearse', () => {
   })
 
   test.each([
-    [['--prefix', 'a.b'], /must begin with a letter/],
-    [['--prefix', '1a'], /must begin with a letter/],
+    [['--prefix', 'a.b'], /begin with a letter/],
+    [['--prefix', '1a'], /begin with a letter/],
     [['--prefix', 'mongosync_internal_x'], /not begin like an internal database/],
     [['--minutes', '0'], /a number above 0/],
     [['--minutes', '-1'], /a number above 0/],
