@@ -1,6 +1,6 @@
 import pLimit from 'p-limit'
 import { waitFor } from 'xstate'
-import { asRefusal, findingsOf } from '../checks/check.ts'
+import { asRefusal } from '../checks/check.ts'
 import type { AuditEntry, CommandCall, ReceivedCommand } from '../domain/audit-entry.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { type CommitRequest, plainCommit } from '../domain/commit-request.ts'
@@ -29,7 +29,7 @@ import { convergeIfLost } from './converge-if-lost.ts'
 import { convergeInstead } from './converge-instead.ts'
 import { convergeMissing } from './converge-missing.ts'
 import { LeasePatience } from './lease-patience.ts'
-import { refuseBeside } from './other-syncs.ts'
+import { findBeside, refuseBeside } from './other-syncs.ts'
 import { repair } from './repair.ts'
 import { idleProgress, publicState } from './report-progress.ts'
 import { resync } from './resync.ts'
@@ -134,10 +134,7 @@ export class InstanceCommands implements Instance {
     try {
       const [source, destination] = [clusters[configuration.source], clusters[configuration.destination]]
       const found = await findEverything(configuration, source, destination, options)
-      const beside = await findingsOf(async () => {
-        await refuseBeside(configuration, { source, destination, context })
-        return []
-      })
+      const beside = await findBeside(configuration, { source, destination, context }, found)
       return [...found, ...beside, ...transportRisks()]
     } catch (error) {
       throw asRefusal(error, 'check')

@@ -1,9 +1,11 @@
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
+import { findingsOf } from '../checks/check.ts'
 import { blocksDestination } from '../commit/write-blocking.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { type Failure, type FailureName, FatalError, RefusedError, toFailure } from '../domain/errors.ts'
 import { overlapOf } from '../domain/filter-overlap.ts'
 import { currentFilters } from '../domain/filter-request.ts'
+import type { Finding } from '../domain/finding.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
 import { metadataDatabase, metadataDatabasePattern, syncNameOf } from '../domain/namespace.ts'
 import type { Matches, NamespaceFilters } from '../domain/namespace-filter.ts'
@@ -77,6 +79,23 @@ export async function refuseBeside(configuration: StartConfiguration, clusters: 
         `${named(other)} syncs into the same sharded cluster, and each sync stops its balancer; begin this sync when the other one has ended and is removed by tandem clean`,
       )
   }
+}
+
+/**
+ * The refusal of `refuseBeside` as a finding of a check.
+ * @param found the findings of the other checks, which describe a missing privilege or an invalid pattern better
+ */
+export async function findBeside(
+  configuration: StartConfiguration,
+  clusters: Beside,
+  found: readonly Finding[],
+): Promise<Finding[]> {
+  return await findingsOf(async () => {
+    await refuseBeside(configuration, clusters).catch((error: unknown) => {
+      if (error instanceof RefusedError || found.every(({ severity }) => severity !== 'error')) throw error
+    })
+    return []
+  })
 }
 
 /**

@@ -4,7 +4,8 @@ import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { type BeginSyncParts, beginSync } from '../../src/session/begin-sync.ts'
-import { OtherSyncs, refuseBeside } from '../../src/session/other-syncs.ts'
+import { findBeside, OtherSyncs, refuseBeside } from '../../src/session/other-syncs.ts'
+import { findEverything } from '../../src/session/start-checks.ts'
 import { testCluster, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { olderContext } from '../older/stages-of-0.1.ts'
@@ -71,6 +72,12 @@ it('is refused by the name of the privilege that its user lacks, and nothing is 
       refusal: 'MissingPrivileges',
       message: expect.stringMatching(/lacks privileges: .*listDatabases/),
     })
+    const check = { source: one.cluster, destination: limited, context }
+    const found = await findEverything(configured('app'), one.cluster, limited, { skipDiskSpaceCheck: false })
+    const missing = expect.objectContaining({ name: 'MissingPrivileges' })
+    expect(found).toContainEqual(missing)
+    expect(await findBeside(configured('app'), check, found)).toEqual([])
+    expect(await findBeside(configured('app'), check, [])).toEqual([missing])
     expect(await one.client.db(metadataDatabase).collection('sync').countDocuments()).toBe(0)
   } finally {
     await limited.close()
