@@ -23,7 +23,7 @@ import type { SyncRecord } from './mongo/metadata.ts'
 import { applicationName } from './mongo/predecessors.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
-import { clusterNames, findStoredSync } from './session/find-stored.ts'
+import { clusterNames, findStoredSync, redisScope } from './session/find-stored.ts'
 import { type Connection, InstanceCommands } from './session/instance-commands.ts'
 import { MongosyncLog } from './session/mongosync-log.ts'
 import { StateLog } from './session/state-log.ts'
@@ -33,6 +33,8 @@ export interface ComposeOptions {
   cluster0: string
   cluster1: string
   id: string
+  /** The name of the sync; null: it has none. */
+  syncName: string | null
   journal: Journal
   /** Counts and times the work of this process. */
   meter: WorkMeter
@@ -165,15 +167,15 @@ class ClusterConnection implements Connection {
     }
     const facts = await this.#connectBoth()
     this.#applyReadPreference()
-    const { redis, redisTls } = this.#options
+    const { redis, redisTls, syncName } = this.#options
     const transportRisks = (): Finding[] => [
       ...clusterNames.flatMap((name) => clusterRisks(this.#clusters[name])),
       ...redisRisks(redis),
     ]
     for (const { message, remedy } of transportRisks()) journal('insecure connection', { problem: message, remedy })
     // Loaded on demand: most installations do not use Redis, and its client takes a sixth of the total load time.
-    if (redis !== null) this.#redis = await openRedis(redis, redisTls, facts)
-    const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context)
+    if (redis !== null) this.#redis = await openRedis(redis, redisTls, redisScope(facts, syncName))
+    const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context, syncName)
     const stored = await findStored()
     const stateLog = new StateLog(journal, () => context.monitor.current?.what)
     const instance = new SyncInstance({
@@ -256,7 +258,7 @@ class ClusterConnection implements Connection {
   }
 }
 
-async function openRedis(url: string, tls: RedisTls, facts: Record<ClusterName, ClusterFacts>): Promise<RedisLiveness> {
+async function openRedis(url: string, tls: RedisTls, scope: string): Promise<RedisLiveness> {
   const { RedisLiveness } = await import('./redis/redis-liveness.ts')
-  return new RedisLiveness(url, [facts.cluster0.identity, facts.cluster1.identity].sort().join(':'), { tls })
+  return new RedisLiveness(url, scope, { tls })
 }

@@ -36,6 +36,7 @@ export async function serve(options: ServeCommandOptions, version: string, compo
     cluster0: options.cluster0,
     cluster1: options.cluster1,
     id: options.id,
+    syncName: options.syncName,
     journal,
     meter,
     loadLevel: options.loadLevel,

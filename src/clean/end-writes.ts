@@ -1,8 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { OwnershipStore } from '../coordination/ownership-store.ts'
-import type { Cluster } from '../mongo/cluster.ts'
 import { writesEnded } from '../mongo/predecessors.ts'
-import { eachDatabase } from './live-instances.ts'
+import type { DatabaseOf } from './live-instances.ts'
 
 /**
  * Ends the writes of ended instances by the steps of a takeover. Resolves when none of these writes runs on the
@@ -11,9 +10,10 @@ import { eachDatabase } from './live-instances.ts'
  * write. May be repeated.
  * @returns the mongosyncIDs of instances that are alive after all, because their lease was renewed in the meantime
  */
-export async function endWrites(clusters: readonly Cluster[]): Promise<string[]> {
+export async function endWrites(databases: readonly DatabaseOf[]): Promise<string[]> {
+  const clusters = new Set(databases.map(({ cluster }) => cluster))
   const stored = await Promise.all(
-    eachDatabase(clusters).map(async ({ cluster, database }) => {
+    databases.map(async ({ cluster, database }) => {
       const store = new OwnershipStore(cluster, database)
       const { leases } = await store.read()
       // For the other leases this has been done already: the instance itself, or its successor, has waited for its writes.
@@ -30,7 +30,7 @@ export async function endWrites(clusters: readonly Cluster[]): Promise<string[]>
   // instance. All questions are asked at once, because an answer may take half a minute if the user may not list
   // operations.
   const incarnations = stored.flatMap(({ leases }) => leases.flatMap((one) => [...one.predecessors, one.incarnation]))
-  const waits = clusters.flatMap((cluster) => incarnations.map((one) => writesEnded(cluster, [one])))
+  const waits = [...clusters].flatMap((cluster) => incarnations.map((one) => writesEnded(cluster, [one])))
   // Waits for all, also after an error. Otherwise a retry would mistake an eviction that this call completes later for
   // a renewal of the lease.
   const ended = await Promise.allSettled([...evictions, ...waits])

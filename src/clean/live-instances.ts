@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import type { Liveness, ObservedInstance } from '../coordination/liveness.ts'
-import { metadataDatabases } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { givenUp, leaseMS } from '../mongo/lease-watch.ts'
 import { hasHolderEnded } from '../mongo/predecessors.ts'
@@ -12,8 +11,14 @@ const pollMS = 250
 /** All leases must fit in one batch, so that no getMore is needed. No sync runs nearly as many instances. */
 const leasesMax = 1_000
 
+/** A metadata database on one of the clusters. */
+export interface DatabaseOf {
+  cluster: Cluster
+  database: string
+}
+
 export interface LiveInstancesParts {
-  clusters: readonly Cluster[]
+  databases: readonly DatabaseOf[]
   /** The stores of the heartbeats. */
   heartbeats: readonly Liveness[]
   /**
@@ -42,7 +47,7 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
   const ages = new Map<string, number>()
   const { durationMS = leaseMS } = parts
   for (let isFirst = true; ; isFirst = false) {
-    const leases = (await Promise.all(eachDatabase(parts.clusters).map(readLeases))).flat()
+    const leases = (await Promise.all(parts.databases.map(readLeases))).flat()
     const ended = new Set(leases.filter(hasEnded).map(({ document }) => document['incarnation'] as string))
     const alive = new Set<string>()
     const unknown = new Set<string>()
@@ -77,16 +82,6 @@ interface StoredLease {
   /** Changes with each renewal and each lease term. */
   renewal: string
   document: Document
-}
-
-interface DatabaseOf {
-  cluster: Cluster
-  database: string
-}
-
-/** The metadata databases of these clusters. An instance of an earlier release may be alive in its own one. */
-export function eachDatabase(clusters: readonly Cluster[]): DatabaseOf[] {
-  return clusters.flatMap((cluster) => metadataDatabases.map((database) => ({ cluster, database })))
 }
 
 async function readLeases({ cluster, database }: DatabaseOf): Promise<StoredLease[]> {

@@ -1,5 +1,4 @@
 import { FatalError } from '../domain/errors.ts'
-import { metadataDatabases } from '../domain/namespace.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import type { ClusterFacts } from '../mongo/identity.ts'
 import { Metadata } from '../mongo/metadata.ts'
@@ -13,10 +12,11 @@ import { clusterNames } from '../session/find-stored.ts'
 export async function refuseOtherMoves(
   clusters: Record<ClusterName, Cluster>,
   facts: Record<ClusterName, ClusterFacts>,
+  databases: readonly string[],
   context: RetryContext,
 ): Promise<void> {
   const given = new Set(clusterNames.map((name) => facts[name].identity))
-  const places = clusterNames.flatMap((name) => metadataDatabases.map((database) => ({ name, database })))
+  const places = clusterNames.flatMap((name) => databases.map((database) => ({ name, database })))
   for (const { name, database } of places) {
     const move = await new Metadata(clusters[name], context, undefined, database).loadMove()
     if (!move || (given.has(move.sourceIdentity) && given.has(move.destinationIdentity))) continue

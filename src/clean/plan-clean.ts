@@ -1,7 +1,6 @@
 import { areWritesBlocked, blocksDestination, blocksSource } from '../commit/write-blocking.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { DeferredOptions } from '../definitions/deferred-options.ts'
-import { metadataDatabases } from '../domain/namespace.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
@@ -28,6 +27,8 @@ export interface CleanPlan {
 export interface PlanParts {
   clusters: Record<ClusterName, Cluster>
   record: SyncRecord | null
+  /** The databases that may hold the metadata of the sync. */
+  databases: readonly string[]
   /** Clusters on which user writes are allowed again, even if it is not the sync that has blocked them. */
   unblock: readonly ClusterName[]
   context: RetryContext
@@ -41,14 +42,14 @@ interface StoredSync {
 
 /** Reads both clusters and changes nothing. */
 export async function planClean(parts: PlanParts): Promise<CleanPlan> {
-  const { clusters, record, context } = parts
+  const { clusters, record, databases, context } = parts
   const stored = record && (await loadStored(clusters[record.configuration.destination], record, context))
   const plan: CleanPlan = { sync: null, unblock: [], startBalancer: null, drop: [], deferred: [], left: [] }
   for (const name of clusterNames) await planUnblocking(plan, name, parts, stored)
   // The destination comes first: without its record, the metadata that the source still has is not a sync. The database
   // of earlier releases comes last: a reservation there keeps their instances from starting while the others are dropped.
   const destination = record?.configuration.destination ?? 'cluster1'
-  for (const database of metadataDatabases)
+  for (const database of databases)
     for (const cluster of [destination, ...clusterNames.filter((one) => one !== destination)])
       if (await hasDatabase(clusters[cluster], database)) plan.drop.push({ cluster, database })
   if (!stored) return plan

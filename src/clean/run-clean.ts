@@ -5,6 +5,7 @@ import type { Liveness } from '../coordination/liveness.ts'
 import { MongoLiveness } from '../coordination/mongo-liveness.ts'
 import { errorText, unreachableText } from '../domain/error-text.ts'
 import { FatalError, RefusedError, StoppedError, toFailure } from '../domain/errors.ts'
+import { databasesOfSync } from '../domain/namespace.ts'
 import { printable } from '../domain/printable.ts'
 import type { RedisTls } from '../domain/redis-url.ts'
 import { redactUris } from '../domain/uri-rules.ts'
@@ -15,9 +16,9 @@ import { type ClusterFacts, readFacts } from '../mongo/identity.ts'
 import { leaseMS } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, RetryMonitor, retry } from '../mongo/retry.ts'
-import { clusterNames, findStoredSync } from '../session/find-stored.ts'
+import { clusterNames, findStoredSync, redisScope } from '../session/find-stored.ts'
 import { endWrites } from './end-writes.ts'
-import { eachDatabase, liveInstances } from './live-instances.ts'
+import { type DatabaseOf, liveInstances } from './live-instances.ts'
 import { refuseOtherMoves } from './other-moves.ts'
 import { type CleanPlan, isClean, planClean, planLines } from './plan-clean.ts'
 
@@ -29,6 +30,8 @@ export interface CleanOptions {
   /** The Redis of the instances; null if they use none. */
   redis: string | null
   redisTls: RedisTls
+  /** The name of the sync; null: it has none. */
+  syncName: string | null
   /** Clusters on which user writes are allowed again, even if the sync did not block them. */
   unblock: ClusterName[]
   /** Change the clusters without asking for confirmation. */
@@ -140,16 +143,27 @@ class Cleaning {
     return facts
   }
 
+  /** The databases that may hold the metadata of the sync. */
+  get #databases(): readonly string[] {
+    return databasesOfSync(this.#options.syncName)
+  }
+
+  #eachDatabase(): DatabaseOf[] {
+    const clusters = Object.values(this.#clusters)
+    return clusters.flatMap((cluster) => this.#databases.map((database) => ({ cluster, database })))
+  }
+
   async #readRecord(facts: Record<ClusterName, ClusterFacts>): Promise<SyncRecord | null> {
-    return await findStoredSync(this.#clusters, facts, contextOfPhase())
+    return await findStoredSync(this.#clusters, facts, contextOfPhase(), this.#options.syncName)
   }
 
   async #read(facts: Record<ClusterName, ClusterFacts>): Promise<{ record: SyncRecord | null; plan: CleanPlan }> {
     const context = contextOfPhase()
     const clusters = this.#clusters
-    await refuseOtherMoves(clusters, facts, context)
+    await refuseOtherMoves(clusters, facts, this.#databases, context)
     const record = await this.#readRecord(facts)
-    return { record, plan: await planClean({ clusters, record, unblock: this.#options.unblock, context }) }
+    const { unblock } = this.#options
+    return { record, plan: await planClean({ clusters, record, databases: this.#databases, unblock, context }) }
   }
 
   /** Throws CleanRefusal if an instance of this sync is alive. */
@@ -157,7 +171,7 @@ class Cleaning {
     const usesRedis = record?.redis === true
     const heartbeats = await this.#heartbeats(usesRedis, facts)
     const alive = await liveInstances({
-      clusters: Object.values(this.#clusters),
+      databases: this.#eachDatabase(),
       heartbeats,
       mayLoseHeartbeats: usesRedis,
       onWait: (ids) =>
@@ -171,7 +185,7 @@ class Cleaning {
 
   async #heartbeats(usesRedis: boolean, facts: Record<ClusterName, ClusterFacts>): Promise<Liveness[]> {
     if (!usesRedis)
-      return eachDatabase(Object.values(this.#clusters)).map(
+      return this.#eachDatabase().map(
         ({ cluster, database }) => new MongoLiveness(cluster, { ttlMS: leaseMS, database }),
       )
     const { redis, redisTls } = this.#options
@@ -181,8 +195,7 @@ class Cleaning {
           'is alive. If that Redis no longer exists, give the address of an empty one. Nothing was changed.',
       )
     const { RedisLiveness } = await import('../redis/redis-liveness.ts')
-    const scope = [facts.cluster0.identity, facts.cluster1.identity].sort().join(':')
-    return [new RedisLiveness(redis, scope, { ttlMS: leaseMS, tls: redisTls })]
+    return [new RedisLiveness(redis, redisScope(facts, this.#options.syncName), { ttlMS: leaseMS, tls: redisTls })]
   }
 
   /** Each step can be repeated. The metadata, from which the plan is made, is dropped last. */
@@ -206,9 +219,7 @@ class Cleaning {
   /** A write of an ended instance must not reach a cluster on which users may write again. */
   async #endWrites(): Promise<void> {
     const context = this.#beginPhase()
-    const alive = await retry('ending the writes of the instances', context, () =>
-      endWrites(Object.values(this.#clusters)),
-    )
+    const alive = await retry('ending the writes of the instances', context, () => endWrites(this.#eachDatabase()))
     if (alive.length === 0) return
     // All instances are evicted at the same time, so others may have been evicted already.
     throw new CleanRefusal(

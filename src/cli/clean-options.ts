@@ -2,6 +2,7 @@ import { type Command, Option } from 'commander'
 import type { CleanOptions } from '../clean/run-clean.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
 import { addRedisOptions, readRedis, readRedisTls } from './redis-option.ts'
+import { syncName } from './values.ts'
 
 export function addCleanCommand(
   program: Command,
@@ -16,6 +17,7 @@ export function addCleanCommand(
     )
     .helpOption('-h, --help', 'print this help')
   addRedisOptions(addClusterOptions(clean))
+    .option('--syncName <name>', 'name of the sync, if its instances have one (or TANDEM_SYNC_NAME)', syncName)
     .addOption(
       new Option(
         '--unblock <cluster...>',
@@ -31,10 +33,21 @@ export function addCleanCommand(
         ...readClusters(clean, options, env),
         redis,
         redisTls: readRedisTls(clean, redis),
+        syncName: options.syncName ?? nameFrom(clean, env),
         unblock: options.unblock ?? [],
         yes: options.yes === true,
         dryRun: options.dryRun === true,
         json: options.json,
       })
     })
+}
+
+function nameFrom(command: Command, env: Readonly<Record<string, string | undefined>>): string | null {
+  const given = env['TANDEM_SYNC_NAME']
+  if (!given) return null
+  try {
+    return syncName(given)
+  } catch (error) {
+    return command.error(`error: environment variable TANDEM_SYNC_NAME: ${(error as Error).message}`)
+  }
 }

@@ -8,13 +8,15 @@ import { addListenOptions, type ListenOptions, readListenOptions } from './liste
 import { addLogOptions, readLogOptions } from './log-options.ts'
 import { addRedisOptions, readRedis, readRedisTls } from './redis-option.ts'
 import { addConfigOption, applySettings, type Environment, type Origin } from './settings.ts'
-import { instanceId, integerBetween } from './values.ts'
+import { instanceId, integerBetween, syncName } from './values.ts'
 
 export interface ServeCommandOptions extends ListenOptions, LogOptions {
   cluster0: string
   cluster1: string
   port: number
   id: string
+  /** The name of the sync; null: it has none. */
+  syncName: string | null
   loadLevel: 1 | 2 | 3 | 4
   copyReadPreference: CopyReadPreference
   /** URL of the Redis that carries heartbeats; null: the destination cluster carries them. */
@@ -58,6 +60,11 @@ export function addServeOptions(command: Command): Command {
   )
     .option('--id <id>', 'name of this instance; needed when several share the work', instanceId, defaultId)
     .option(
+      '--syncName <name>',
+      'name of the sync; needed when several syncs have the same destination; the same for all instances of a sync',
+      syncName,
+    )
+    .option(
       '--loadLevel <level>',
       'load on the clusters, 1 to 4: 1, 2, 4 or 8 ranges are copied at a time',
       integerBetween(1, 4),
@@ -94,6 +101,7 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
     redisTls,
     port: options['port'],
     id: options['id'],
+    syncName: options['syncName'] ?? null,
     loadLevel: options['loadLevel'],
     copyReadPreference: options['copyReadPreference'],
     ...readLogOptions(command),
@@ -109,10 +117,23 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
 
 /** The options for the log, without secrets: neither credentials nor tokens nor the contents of files. */
 export function shownOptions(options: ServeCommandOptions): Record<string, unknown> {
-  const { cluster0, cluster1, id, port, bind, loadLevel, logPath, logLevel, redis, exitOnFailure } = options
+  const {
+    cluster0,
+    cluster1,
+    id,
+    syncName: name,
+    port,
+    bind,
+    loadLevel,
+    logPath,
+    logLevel,
+    redis,
+    exitOnFailure,
+  } = options
   return {
     ...{ cluster0: shownUri(cluster0), cluster1: shownUri(cluster1), id, port, bind, loadLevel, logPath },
     ...{ verbosity: logLevel, redis: redis && redactUri(redis), exitOnFailure },
+    ...(name !== null && { syncName: name }),
     ...{ tls: options.tls !== null, token: options.tokens !== null },
   }
 }

@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from 'commander'
+import { syncNamePattern } from '../domain/namespace.ts'
 
 /** Parsers of values that several options share. Each throws InvalidArgumentError with a sentence for the operator. */
 
@@ -26,6 +27,12 @@ export function instanceId(text: string): string {
     )
   }
   return text
+}
+
+/** The name of a sync becomes a part of the name of its metadata database. */
+export function syncName(text: string): string {
+  if (syncNamePattern.test(text)) return text
+  throw new InvalidArgumentError('It must have 1 to 20 characters: letters, digits, - and _.')
 }
 
 export function nonEmpty(text: string): string {

@@ -34,9 +34,12 @@ export class SyncStore {
   /** False until the stored state was read. It may be that none is stored. */
   #isLoaded = false
 
-  /** @param generation how often the sync was reversed */
-  constructor(destination: Cluster, context: RetryContext, generation: number) {
-    this.#stored = new StoredDocuments(destination, context, version)
+  /**
+   * @param generation how often the sync was reversed
+   * @param database the metadata database; by default, that of the cluster at this moment
+   */
+  constructor(destination: Cluster, context: RetryContext, generation: number, database?: string) {
+    this.#stored = new StoredDocuments(destination, context, version, database)
     this.#destination = destination
     this.#generation = generation
     this.#latest = syncFrom(null, generation)

@@ -10,7 +10,26 @@ export const metadataDatabase = 'mongosync_internal_tandem'
  */
 export const olderMetadataDatabase = 'tandem_internal'
 
-export const metadataDatabases = [metadataDatabase, olderMetadataDatabase] as const
+export const metadataDatabases: readonly string[] = [metadataDatabase, olderMetadataDatabase]
+
+/** The name of a sync (`--syncName`). With `metadataDatabase` it stays within the 63 bytes of a database's name. */
+export const syncNamePattern = /^[A-Za-z0-9_-]{1,20}$/
+
+/**
+ * The databases that may hold the metadata of a sync.
+ * @param syncName null: the sync without a name, which an earlier release may have begun
+ */
+export function databasesOfSync(syncName: string | null): readonly string[] {
+  return syncName === null ? metadataDatabases : [`${metadataDatabase}_${syncName}`]
+}
+
+/** The name of the sync whose metadata this database holds; null: the sync without a name. */
+export function syncNameOf(database: string): string | null {
+  return metadataDatabases.includes(database) ? null : database.slice(metadataDatabase.length + 1)
+}
+
+/** Matches the metadata databases of all syncs. */
+export const metadataDatabasePattern = `^(${olderMetadataDatabase}|${metadataDatabase}(_.*)?)$`
 
 const internalDatabases = ['admin', 'local', 'config', ...metadataDatabases]
 

@@ -109,7 +109,11 @@ function inPartitions({ whole, ...filter }: PartitionedEvents, before6: boolean)
   return { $expr: { $or: [{ $eq: [{ $type: '$documentKey' }, 'missing'] }, isRequested] } }
 }
 
-function pipeline(position: StreamPosition, content: StreamContent, before6: boolean): Document[] {
+function pipeline(
+  position: StreamPosition,
+  content: StreamContent,
+  { before6, metadataDatabase }: Cluster,
+): Document[] {
   return [
     {
       $changeStream: {
@@ -120,17 +124,23 @@ function pipeline(position: StreamPosition, content: StreamContent, before6: boo
           : { startAtOperationTime: toTimestamp(position.time) }),
       },
     },
-    ...stagesAfterStream(content, before6),
+    ...stagesAfterStream(content, before6, metadataDatabase),
   ]
 }
 
-/** The stages that select events and leave only the fields that `parseChangeEvent` reads. */
+/**
+ * The stages that select events and leave only the fields that `parseChangeEvent` reads.
+ * @param ownDatabase the metadata database of this sync, whose events would otherwise be most of those that arrive
+ */
 export function stagesAfterStream(
   { identitiesOnly = false, selected = null, only }: StreamContent,
   before6: boolean,
+  ownDatabase?: string,
 ): Document[] {
+  const isNamed = ownDatabase !== undefined && !internalDatabaseNames.includes(ownDatabase)
+  const internal = isNamed ? [...internalDatabaseNames, ownDatabase] : internalDatabaseNames
   return [
-    { $match: { 'ns.db': { $nin: internalDatabaseNames } } },
+    { $match: { 'ns.db': { $nin: internal } } },
     ...(selected ? [{ $match: selected }] : []),
     ...(only ? [{ $match: inPartitions(only, before6) }] : []),
     {
@@ -211,7 +221,7 @@ export async function* readChangeStream(
     await reopenings.opening()
     const command = {
       aggregate: 1,
-      pipeline: pipeline(position, content, cluster.before6),
+      pipeline: pipeline(position, content, cluster),
       cursor: { batchSize: eventsPerBatch },
       readConcern: { level: 'majority' },
     }

@@ -154,6 +154,12 @@ export class Metadata {
     return (found && recordOf(found)) ?? (await this.loadSync()) ?? record
   }
 
+  /** Removes the record that `createSync` has stored, unless another instance has replaced it. */
+  async removeSync({ startTime, generation }: SyncRecord): Promise<void> {
+    const stored = { _id: 'sync', startTime: toTimestamp(startTime), generation }
+    await this.#stored.delete('sync', [{ q: stored, limit: 1 }])
+  }
+
   async saveSync(record: SyncRecord): Promise<void> {
     await this.#records(recordVersion(record)).replace('sync', 'sync', {
       ...storedRecord(record),

@@ -129,6 +129,11 @@ export class Selection {
     }
   }
 
+  /** Evaluates all patterns of the filters on these names. */
+  matches(databases: string[], collections: string[]): Promise<Matches> {
+    return this.#evaluate(databases, collections)
+  }
+
   get #entries(): NamespaceFilter[] {
     return [...(this.#filters.includeNamespaces ?? []), ...(this.#filters.excludeNamespaces ?? [])]
   }

@@ -3,6 +3,7 @@ import type { Liveness } from '../coordination/liveness.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { sameFilters } from '../domain/filter-request.ts'
 import { both } from '../domain/in-parallel.ts'
+import { syncNameOf } from '../domain/namespace.ts'
 import type { NamespaceFilters } from '../domain/namespace-filter.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
@@ -10,6 +11,7 @@ import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { OlderMetadata } from '../mongo/older-metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import type { RetryContext } from '../mongo/retry.ts'
+import { refuseBeside } from './other-syncs.ts'
 import { type CheckedStart, checkStart } from './start-checks.ts'
 
 /** Minimum number of partitions. No sync needs more instances than this, so every instance gets partitions. */
@@ -39,8 +41,16 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
   const { configuration, source, destination } = clusters
   await reachLiveness(configuration, parts)
   let facts: CheckedStart
+  const beside = (): Promise<void> => refuseBeside(configuration, { source, destination, context: parts.context })
   try {
+    // First, because the collections of a sync that overlaps also make the destination non-empty. Any other error, such as
+    // a missing privilege or an invalid pattern, is described better by the checks.
+    const unread = await beside().catch((error: unknown) => {
+      if (error instanceof RefusedError) throw error
+      return { error }
+    })
     facts = await checkStart(clusters)
+    if (unread) throw unread.error
   } catch (error) {
     // Another instance may have begun the sync and filled the destination after the search for a stored sync.
     const stored = await parts.findStored()
@@ -48,11 +58,13 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
     return stored
   }
   const older = new OlderMetadata(destination, parts.context)
+  // A sync with a name may run beside one of an earlier release. `beside` compares their filters.
+  const isNamed = syncNameOf(destination.metadataDatabase) !== null
   const [, isReserved] = await both(appendOplogNote(source, 'start'), older.reserve())
-  if (!isReserved) return await storedByEarlier(parts)
+  if (!isReserved && !isNamed) return await storedByEarlier(parts)
   const metadata = new Metadata(destination, parts.context)
   await metadata.removeMove()
-  const record = await metadata.createSync({
+  const own: SyncRecord = {
     configuration,
     sourceIdentity: facts.source.identity,
     destinationIdentity: facts.destination.identity,
@@ -60,8 +72,19 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
     partitions: Math.max(partitionsMin, facts.source.shards.length),
     redis: parts.redis,
     generation: 0,
-  })
-  return (await older.reserve()) ? record : await storedByEarlier(parts)
+  }
+  const record = await metadata.createSync(own)
+  if (!(await older.reserve()) && !isNamed) return await storedByEarlier(parts)
+  try {
+    // Of two syncs that are begun at the same time, at least one finds the other, because both look after they are stored.
+    await beside()
+  } catch (error) {
+    // After any other error the record stays, because other instances may use it already. `OtherSyncs` compares the filters
+    // again while the sync runs.
+    if (error instanceof RefusedError) await metadata.removeSync(own)
+    throw error
+  }
+  return record
 }
 
 /**

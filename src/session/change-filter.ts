@@ -2,6 +2,7 @@ import type { SyncSnapshot } from '../../machines/sync-view.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { currentFilters, type FilterRequest, sameFilters } from '../domain/filter-request.ts'
 import { refuseContradictions } from '../domain/start-rules.ts'
+import { refuseBeside } from './other-syncs.ts'
 import { nextStep } from './resync.ts'
 import { checkFilter } from './start-checks.ts'
 import type { SyncSession } from './sync-session.ts'
@@ -18,6 +19,7 @@ export async function refuseFilter(
   const configuration = { ...record.configuration, ...filters }
   refuseContradictions(configuration)
   await checkFilter(configuration, source, destination)
+  await refuseBeside(configuration, session)
 }
 
 /**

@@ -1,6 +1,6 @@
 import { FatalError } from '../domain/errors.ts'
 import { all } from '../domain/in-parallel.ts'
-import { metadataDatabase, metadataDatabases, olderMetadataDatabase } from '../domain/namespace.ts'
+import { databasesOfSync, metadataDatabase, olderMetadataDatabase } from '../domain/namespace.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { codeOf } from '../mongo/errors.ts'
 import type { ClusterFacts } from '../mongo/identity.ts'
@@ -27,14 +27,17 @@ interface Found {
  * leave a record there, so a reversed sync is trusted only if the cluster that it was moved from confirms the move. Throws
  * FatalError `ClusterIdentityChanged` when the sync was begun between other clusters, and `StoredStateConflict` when
  * the records on both clusters contradict each other, or both databases hold a sync.
+ * @param syncName the name of the sync to find; null: the one without a name
  */
 export async function findStoredSync(
   clusters: Record<ClusterName, Cluster>,
   facts: Record<ClusterName, ClusterFacts>,
   context: RetryContext,
+  syncName: string | null = null,
 ): Promise<SyncRecord | null> {
+  const databases = databasesOfSync(syncName)
   const found: Found[] = []
-  const places = metadataDatabases.flatMap((database) => clusterNames.map((name) => ({ name, database })))
+  const places = databases.flatMap((database) => clusterNames.map((name) => ({ name, database })))
   const loading = places.map(({ name, database }) => loadRecord(clusters[name], database, context))
   await all(loading)
   for (const [at, { name, database }] of places.entries()) {
@@ -45,10 +48,10 @@ export async function findStoredSync(
     if (!Number.isSafeInteger(record.generation) || record.generation < 0) throw notOurs(name, database)
     found.push({ name, database, record })
   }
-  const isNew = ({ database }: Found): boolean => database === metadataDatabase
+  const isNew = ({ database }: Found): boolean => database === databases[0]
   const [ofThisRelease, ofEarlier] = [found.find(isNew), found.find((one) => !isNew(one))]
   if (ofThisRelease && ofEarlier) throw twoSyncs(ofThisRelease.name, ofEarlier.name)
-  for (const name of clusterNames) clusters[name].metadataDatabase = found[0]?.database ?? metadataDatabase
+  for (const name of clusterNames) clusters[name].metadataDatabase = found[0]?.database ?? (databases[0] as string)
   found.sort((one, other) => other.record.generation - one.record.generation)
   const [newest, older] = found
   if (!newest) return null
@@ -56,6 +59,12 @@ export async function findStoredSync(
   const from = otherThan(newest.name)
   await confirmMove({ ...newest, older: older?.record ?? null, from, cluster: clusters[from], context })
   return newest.record
+}
+
+/** Distinguishes the sync in a Redis that several syncs share. The same for both directions. */
+export function redisScope(facts: Record<ClusterName, ClusterFacts>, syncName: string | null): string {
+  const scope = clusterNames.map((name) => facts[name].identity).sort()
+  return [...scope, ...(syncName === null ? [] : [syncName])].join(':')
 }
 
 /**

@@ -4,6 +4,7 @@ import { asRefusal } from '../checks/check.ts'
 import type { AuditEntry, CommandCall, ReceivedCommand } from '../domain/audit-entry.ts'
 import type { CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { type CommitRequest, plainCommit } from '../domain/commit-request.ts'
+import { swapConfiguration } from '../domain/direction.ts'
 import { RefusedError, toFailure } from '../domain/errors.ts'
 import type { FilterRequest } from '../domain/filter-request.ts'
 import type { CheckOptions, Finding } from '../domain/finding.ts'
@@ -28,6 +29,7 @@ import { convergeIfLost } from './converge-if-lost.ts'
 import { convergeInstead } from './converge-instead.ts'
 import { convergeMissing } from './converge-missing.ts'
 import { LeasePatience } from './lease-patience.ts'
+import { findBeside, refuseBeside } from './other-syncs.ts'
 import { repair } from './repair.ts'
 import { idleProgress, publicState } from './report-progress.ts'
 import { resync } from './resync.ts'
@@ -132,11 +134,12 @@ export class InstanceCommands implements Instance {
   }
 
   async check(configuration: StartConfiguration, options: CheckOptions): Promise<Finding[]> {
-    const { clusters, transportRisks } = (await this.#connection.whenConnected()).parts
+    const { clusters, context, transportRisks } = (await this.#connection.whenConnected()).parts
     try {
       const [source, destination] = [clusters[configuration.source], clusters[configuration.destination]]
       const found = await findEverything(configuration, source, destination, options)
-      return [...found, ...transportRisks()]
+      const beside = await findBeside(configuration, { source, destination, context }, found)
+      return [...found, ...beside, ...transportRisks()]
     } catch (error) {
       throw asRefusal(error, 'check')
     }
@@ -245,6 +248,8 @@ export class InstanceCommands implements Instance {
       try {
         const { source, destination, record, context } = session
         await checkReverse({ record, source, destination, context })
+        const swapped = swapConfiguration(record.configuration)
+        await refuseBeside(swapped, { source: destination, destination: source, context })
         await sync.leadAgain(session)
         sync.actor.send(reversed)
       } catch (error) {

@@ -1,23 +1,106 @@
-import { type Failure, FatalError, toFailure } from '../domain/errors.ts'
-import { olderMetadataDatabase } from '../domain/namespace.ts'
-import type { Cluster } from '../mongo/cluster.ts'
+import type { SyncSnapshot } from '../../machines/sync-view.ts'
+import { findingsOf } from '../checks/check.ts'
+import { blocksDestination } from '../commit/write-blocking.ts'
+import { SyncStore } from '../coordination/sync-store.ts'
+import { type Failure, type FailureName, FatalError, RefusedError, toFailure } from '../domain/errors.ts'
+import { overlapOf } from '../domain/filter-overlap.ts'
+import { currentFilters } from '../domain/filter-request.ts'
+import type { Finding } from '../domain/finding.ts'
+import { both, inParallel } from '../domain/in-parallel.ts'
+import { metadataDatabase, metadataDatabasePattern, syncNameOf } from '../domain/namespace.ts'
+import type { Matches, NamespaceFilters } from '../domain/namespace-filter.ts'
+import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
+import type { BothClusters, Cluster } from '../mongo/cluster.ts'
+import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { OlderMetadata } from '../mongo/older-metadata.ts'
-import { type RetryContext, RetryMonitor } from '../mongo/retry.ts'
+import { type RetryContext, RetryMonitor, retry } from '../mongo/retry.ts'
+import { Selection } from '../mongo/selection.ts'
 import { refuseOlderSync } from './find-stored.ts'
 
 const checkMS = 30_000
 /** A check in the background ends after this time, because the next one follows soon. */
 const patienceMS = 10_000
+/** Maximum number of syncs whose metadata is read at the same time. */
+const atOnce = 8
+const unreadableBecause: readonly FailureName[] = ['MetadataVersion', 'MissingPrivileges']
 
-export interface OtherSyncsParts {
-  source: Cluster
-  destination: Cluster
+/** A sync into the same destination whose metadata is in another database. */
+interface OtherSync {
+  database: string
+  record: SyncRecord
+  sync: SyncSnapshot
+  /** The filters in force, and those whose collections may still be dropped because they were replaced. */
+  filters: NamespaceFilters[]
+}
+
+interface Beside extends BothClusters {
   context: RetryContext
 }
 
+export interface OtherSyncsParts extends Beside {
+  selection: () => Selection
+}
+
 /**
- * Looks for a sync that an instance of an earlier release has begun between the same clusters, while this instance takes
- * part in a sync under the new name. `OlderMetadata` describes when that is possible.
+ * Throws RefusedError if a sync with this configuration cannot exist beside the other syncs into the destination:
+ * `SyncsOverlap` if both would select a namespace, `WriteBlockingNotSupported` if one of them blocks user writes on the
+ * destination, because that holds for all of its databases, and `UnsupportedTopology` if the destination is sharded, because
+ * each sync stops and restores the balancer. Only reads.
+ */
+export async function refuseBeside(configuration: StartConfiguration, clusters: Beside): Promise<void> {
+  const { source, destination } = clusters
+  const others = await readOthers(clusters, 'refuse')
+  const own = destination.metadataDatabase
+  for (const other of others) {
+    if (other.database.toLowerCase() === own.toLowerCase())
+      throw new RefusedError(
+        'ConfigurationMismatch',
+        `--syncName: ${named(other)} has the same name except for upper and lower case, which the server does not accept; choose another name`,
+      )
+    const overlap = await overlapWith(source, configuration, other)
+    if (overlap !== null)
+      throw new RefusedError(
+        'SyncsOverlap',
+        `${named(other)} syncs into the same destination, and both select ${overlap}; change the filters (includeNamespaces, excludeNamespaces), ` +
+          'or remove that sync with tandem clean if it has ended',
+      )
+    const blocks =
+      blocksDestination(configuration) ||
+      (blocksDestination(other.record.configuration) && !other.sync.hasTag('canWrite'))
+    if (blocks)
+      throw new RefusedError(
+        'WriteBlockingNotSupported',
+        `${named(other)} syncs into the same destination, and write blocking holds for all databases of a cluster; start both with ` +
+          '"enableUserWriteBlocking": "none"',
+      )
+    if (destination.sharded)
+      throw new RefusedError(
+        'UnsupportedTopology',
+        `${named(other)} syncs into the same sharded cluster, and each sync stops its balancer; begin this sync when the other one has ended and is removed by tandem clean`,
+      )
+  }
+}
+
+/**
+ * The refusal of `refuseBeside` as a finding of a check.
+ * @param found the findings of the other checks, which describe a missing privilege or an invalid pattern better
+ */
+export async function findBeside(
+  configuration: StartConfiguration,
+  clusters: Beside,
+  found: readonly Finding[],
+): Promise<Finding[]> {
+  return await findingsOf(async () => {
+    await refuseBeside(configuration, clusters).catch((error: unknown) => {
+      if (error instanceof RefusedError || found.every(({ severity }) => severity !== 'error')) throw error
+    })
+    return []
+  })
+}
+
+/**
+ * Looks for syncs between the same clusters, or into the same destination, that must not exist beside this one.
+ * `OlderMetadata` describes when an earlier release can begin one. It does not compare filters either.
  */
 export class OtherSyncs {
   readonly #parts: OtherSyncsParts
@@ -28,16 +111,31 @@ export class OtherSyncs {
     this.#parts = parts
   }
 
-  /** Throws FatalError StoredStateConflict if the database of earlier releases holds a sync on one of the clusters. */
+  /**
+   * Throws FatalError StoredStateConflict if the database of earlier releases holds a sync on one of the clusters, for a
+   * sync without a name, and SyncsOverlap if another sync into the destination selects the same namespaces.
+   */
   async check(context: RetryContext): Promise<void> {
-    const { source, destination } = this.#parts
-    if (destination.metadataDatabase === olderMetadataDatabase) return
-    for (const cluster of [destination, source]) await refuseOlderSync(cluster, context)
+    const { source, destination, selection } = this.#parts
+    const refuseOlder = async (): Promise<void> => {
+      if (destination.metadataDatabase !== metadataDatabase) return
+      for (const cluster of [destination, source]) await refuseOlderSync(cluster, context)
+    }
+    // A commit waits for this check, so the reads are sent at the same time.
+    const [, others] = await both(refuseOlder(), readOthers({ source, destination, context }, 'skip'))
+    for (const other of others) {
+      const overlap = await retry('comparing filters', context, () => overlapWith(source, selection().filters, other))
+      if (overlap === null) continue
+      throw new FatalError(
+        'SyncsOverlap',
+        `${named(other)} syncs into the same destination, and both select ${overlap}. Nothing else was changed. Stop one of them, ` +
+          'remove it with tandem clean or change its filters, compare the namespace with its source, and send resume',
+      )
+    }
   }
 
   /** Checks twice a minute until `end`, and removes an expired reservation of the older name. */
   begin(onFound: (failure: Failure) => void): void {
-    if (this.#parts.destination.metadataDatabase === olderMetadataDatabase) return
     this.#timer ??= setInterval(() => {
       if (this.#checking) return
       this.#checking = true
@@ -60,9 +158,73 @@ export class OtherSyncs {
       await this.check(limited)
       await new OlderMetadata(destination, limited).removeExpired()
     } catch (error) {
-      // Anything else, such as a missing privilege on that database, does not concern this sync. The next check follows soon.
-      const isConflict = error instanceof FatalError && error.failure === 'StoredStateConflict'
+      // Anything else, such as a missing privilege on another database, does not concern this sync. The next check follows soon.
+      const conflicts: FailureName[] = ['StoredStateConflict', 'SyncsOverlap']
+      const isConflict = error instanceof FatalError && conflicts.includes(error.failure)
       if (this.#timer !== null && isConflict) onFound(toFailure(error))
     }
   }
+}
+
+/**
+ * The syncs into this destination whose metadata is in another database than that of this sync.
+ * @param unreadable `refuse`: throws FatalError MetadataVersion if a later release has stored one, and MissingPrivileges if
+ * the user may not read one; `skip`: leaves it out, because that sync has compared the filters when it began
+ */
+async function readOthers({ destination, context }: Beside, unreadable: 'refuse' | 'skip'): Promise<OtherSync[]> {
+  const databases = (await listMetadata(destination, context)).filter((name) => name !== destination.metadataDatabase)
+  const others: (OtherSync | null)[] = databases.map(() => null)
+  await inParallel(atOnce, [...databases.entries()], async ([at, database]) => {
+    try {
+      others[at] = await readOther(destination, database, context)
+    } catch (error) {
+      const isUnreadable = error instanceof FatalError && unreadableBecause.includes(error.failure)
+      if (!isUnreadable || unreadable === 'refuse') throw error
+    }
+  })
+  return others.filter((other) => other !== null)
+}
+
+async function readOther(destination: Cluster, database: string, context: RetryContext): Promise<OtherSync | null> {
+  const record = await new Metadata(destination, context, undefined, database).loadSync()
+  if (!record) return null
+  const sync = await new SyncStore(destination, context, record.generation, database).load()
+  const { filters, filterChange } = sync.context
+  const inForce = currentFilters(record.configuration, filters)
+  return { database, record, sync, filters: [inForce, ...(filterChange?.before ?? [])] }
+}
+
+async function listMetadata(destination: Cluster, context: RetryContext): Promise<string[]> {
+  // Without regard to case, because the server accepts no two names that differ only in it.
+  const filter = { name: { $regex: metadataDatabasePattern, $options: 'i' } }
+  const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false, filter }
+  const reply = await retry('listing the syncs of the destination', context, () => destination.read('admin', command))
+  return (reply['databases'] as { name: string }[]).map(({ name }) => name).sort()
+}
+
+async function overlapWith(source: Cluster, own: NamespaceFilters, other: OtherSync): Promise<string | null> {
+  for (const filters of other.filters) {
+    const overlap = overlapOf(own, filters, await evaluated(source, [own, filters]))
+    if (overlap !== null) return overlap
+  }
+  return null
+}
+
+/** The server evaluates every pattern of these filters on every name in them. */
+async function evaluated(source: Cluster, filters: readonly NamespaceFilters[]): Promise<Matches> {
+  const entries = filters.flatMap(({ includeNamespaces, excludeNamespaces }): NamespaceFilter[] => [
+    ...(includeNamespaces ?? []),
+    ...(excludeNamespaces ?? []),
+  ])
+  const databases = entries.flatMap(({ database }) => (database === undefined ? [] : [database]))
+  const collections = entries.flatMap((entry) => entry.collections ?? [])
+  return await new Selection(source, { includeNamespaces: entries, excludeNamespaces: null }).matches(
+    databases,
+    collections,
+  )
+}
+
+function named({ database }: OtherSync): string {
+  const name = syncNameOf(database)
+  return name === null ? 'the sync without a name' : `the sync ${JSON.stringify(name)}`
 }

@@ -116,8 +116,8 @@ describe('rehearse', () => {
   })
 
   test.each([
-    [['--prefix', 'a.b'], /must begin with a letter/],
-    [['--prefix', '1a'], /must begin with a letter/],
+    [['--prefix', 'a.b'], /begin with a letter/],
+    [['--prefix', '1a'], /begin with a letter/],
     [['--prefix', 'mongosync_internal_x'], /not begin like an internal database/],
     [['--minutes', '0'], /a number above 0/],
     [['--minutes', '-1'], /a number above 0/],
@@ -172,6 +172,7 @@ describe('clean', () => {
     cluster1: 'mongodb://b.test',
     redis: null,
     redisTls: {},
+    syncName: null,
     unblock: [],
     yes: false,
     dryRun: false,
@@ -180,6 +181,14 @@ describe('clean', () => {
 
   test('changes nothing by default, and takes its addresses from the environment', () => {
     expect(parseCommandLine(['clean'], env)).toEqual({ kind: 'clean', options: defaults })
+    expect(parseCommandLine(['clean'], { ...env, TANDEM_SYNC_NAME: 'two' })).toEqual({
+      kind: 'clean',
+      options: { ...defaults, syncName: 'two' },
+    })
+    expect(parseCommandLine(['clean'], { ...env, TANDEM_SYNC_NAME: 'a.b' })).toMatchObject({
+      kind: 'print',
+      exitCode: 2,
+    })
     expect(parseCommandLine(['clean'], { ...env, TANDEM_REDIS: 'redis://r' })).toEqual({
       kind: 'clean',
       options: { ...defaults, redis: 'redis://r' },

@@ -149,6 +149,7 @@ describe('tandem config', () => {
       token: [null, 'default'],
       tokenFile: [null, 'default'],
       readTokenFile: [null, 'default'],
+      syncName: [null, 'default'],
       loadLevel: [3, 'default'],
       copyReadPreference: ['primary', 'default'],
       logPath: [null, 'default'],

@@ -107,7 +107,9 @@ describe('without a stored sync', () => {
     expect(await pair.clean({ yes: true })).toMatchObject({
       code: 2,
       lines: [],
-      err: expect.stringMatching(/^error: ClusterIdentityChanged: cluster1 holds the state of a sync between other/),
+      err: expect.stringMatching(
+        /^error: ClusterIdentityChanged: cluster1 holds the state of a sync between clusters other than/,
+      ),
     })
     expect(await pair.footprints()).toEqual(before)
   })

@@ -32,7 +32,16 @@ export class CleanedPair {
     let [out, err] = ['', '']
     const asked: string[] = []
     const clusters = { cluster0: this.sets.source.uri, cluster1: this.sets.destination.uri }
-    const chosen = { redis: null, redisTls: {}, unblock: [], yes: false, dryRun: false, json: false, ...options }
+    const chosen = {
+      redis: null,
+      redisTls: {},
+      syncName: null,
+      unblock: [],
+      yes: false,
+      dryRun: false,
+      json: false,
+      ...options,
+    }
     const code = await runClean(
       { ...clusters, ...chosen },
       {

@@ -55,7 +55,7 @@ async function observe({ mayLoseHeartbeats = false, heartbeats = [] as Liveness[
   const waitedFor: string[][] = []
   const began = performance.now()
   const alive = await liveInstances({
-    clusters: [one.cluster],
+    databases: [{ cluster: one.cluster, database: metadataDatabase }],
     heartbeats,
     mayLoseHeartbeats,
     durationMS,

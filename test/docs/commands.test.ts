@@ -25,7 +25,7 @@ function commandsOf(page: string): string[] {
 function wordsOf(command: string): string[] {
   const known = command
     .replaceAll('$all', '--url http://localhost:27182 --url http://localhost:27183')
-    .replaceAll(/"\$(SOURCE|DESTINATION)"/g, "'mongodb://h/?replicaSet=x'")
+    .replaceAll(/"\$(SOURCE|DESTINATION|SHOP|BLOG)"/g, "'mongodb://h/?replicaSet=x'")
     .replaceAll('mongodb://…', 'mongodb://h')
   return [...known.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? '').slice(2)
 }

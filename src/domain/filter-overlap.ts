@@ -1,0 +1,93 @@
+import { isWhole, type Matches, mayHold, type NamespaceFilters, selects } from './namespace-filter.ts'
+import type { NamespaceFilter, NamespacePattern } from './start-request.ts'
+
+/** The names of databases, or of the collections of a database. */
+type Names =
+  | { kind: 'listed'; names: readonly string[] }
+  /** All names that match every one of these patterns. */
+  | { kind: 'matching'; patterns: readonly NamespacePattern[] }
+
+const all: Names = { kind: 'matching', patterns: [] }
+const everything: readonly Partial<NamespaceFilter>[] = [{}]
+
+/**
+ * Where two filters overlap, as a text for an operator: `shop.orders`, `shop.*`, or the databases concerned. Null if no
+ * namespace, whether it exists or not, is selected by both.
+ *
+ * Whether two regular expressions match a common name cannot be decided in general, so they are taken to do so. An
+ * exclusion by a regular expression counts only for listed names, or if it has the same text as a pattern that includes them.
+ */
+export function overlapOf(one: NamespaceFilters, other: NamespaceFilters, matches: Matches): string | null {
+  const excluded = [...(one.excludeNamespaces ?? []), ...(other.excludeNamespaces ?? [])]
+  for (const left of one.includeNamespaces ?? everything) {
+    for (const right of other.includeNamespaces ?? everything) {
+      const databases = common(databasesOf(left), databasesOf(right), matches)
+      const collections = common(collectionsOf(left), collectionsOf(right), matches)
+      if (isEmpty(databases) || isEmpty(collections)) continue
+      if (databases.kind === 'matching') {
+        const { patterns } = databases
+        const isExcluded = (entry: NamespaceFilter): boolean =>
+          isWhole(entry) && patterns.some((pattern) => isSame(pattern, entry.databaseRegex))
+        if (!excluded.some(isExcluded)) return textOf(patterns)
+        continue
+      }
+      for (const database of databases.names) {
+        const found = inDatabase(database, collections, { filters: [one, other], excluded, matches })
+        if (found !== null) return found
+      }
+    }
+  }
+  return null
+}
+
+interface Parts {
+  filters: readonly NamespaceFilters[]
+  excluded: readonly NamespaceFilter[]
+  matches: Matches
+}
+
+function inDatabase(database: string, collections: Names, { filters, excluded, matches }: Parts): string | null {
+  if (!filters.every((filter) => mayHold(filter, matches, database))) return null
+  if (collections.kind === 'listed') {
+    const isSelected = (name: string): boolean => filters.every((filter) => selects(filter, matches, database, name))
+    const found = collections.names.find(isSelected)
+    return found === undefined ? null : `${database}.${found}`
+  }
+  const isExcluded = (entry: NamespaceFilter): boolean =>
+    !isEmpty(common(databasesOf(entry), { kind: 'listed', names: [database] }, matches)) &&
+    collections.patterns.some((pattern) => isSame(pattern, entry.collectionsRegex))
+  return excluded.some(isExcluded) ? null : `${database}.*`
+}
+
+function databasesOf({ database, databaseRegex }: Partial<NamespaceFilter>): Names {
+  if (databaseRegex) return { kind: 'matching', patterns: [databaseRegex] }
+  return database === undefined ? all : { kind: 'listed', names: [database] }
+}
+
+function collectionsOf({ collections, collectionsRegex }: Partial<NamespaceFilter>): Names {
+  if (collectionsRegex) return { kind: 'matching', patterns: [collectionsRegex] }
+  return collections === undefined ? all : { kind: 'listed', names: collections }
+}
+
+function common(one: Names, other: Names, matches: Matches): Names {
+  if (one.kind === 'matching') {
+    if (other.kind === 'listed') return common(other, one, matches)
+    return { kind: 'matching', patterns: [...one.patterns, ...other.patterns] }
+  }
+  const isCommon = (name: string): boolean =>
+    other.kind === 'listed' ? other.names.includes(name) : other.patterns.every((pattern) => matches(pattern, name))
+  return { kind: 'listed', names: one.names.filter(isCommon) }
+}
+
+function isEmpty(names: Names): boolean {
+  return names.kind === 'listed' && names.names.length === 0
+}
+
+function isSame(one: NamespacePattern, other: NamespacePattern | undefined): boolean {
+  return other !== undefined && one.pattern === other.pattern && (one.options ?? '') === (other.options ?? '')
+}
+
+function textOf(patterns: readonly NamespacePattern[]): string {
+  if (patterns.length === 0) return 'all databases'
+  return `databases that match ${patterns.map(({ pattern }) => `/${pattern}/`).join(' and ')}`
+}

@@ -1,0 +1,135 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { overlapOf } from '../../src/domain/filter-overlap.ts'
+import { type Matches, type NamespaceFilters, selects } from '../../src/domain/namespace-filter.ts'
+import type { NamespaceFilter } from '../../src/domain/start-request.ts'
+
+/** Two syncs into one destination must not select a common namespace. */
+
+const matches: Matches = ({ pattern, options }, text) => new RegExp(pattern, options).test(text)
+const including = (...includeNamespaces: NamespaceFilter[]): NamespaceFilters => ({
+  includeNamespaces,
+  excludeNamespaces: null,
+})
+const excluding = (...excludeNamespaces: NamespaceFilter[]): NamespaceFilters => ({
+  includeNamespaces: null,
+  excludeNamespaces,
+})
+const none: NamespaceFilters = { includeNamespaces: null, excludeNamespaces: null }
+const overlap = (one: NamespaceFilters, other: NamespaceFilters) => overlapOf(one, other, matches)
+
+describe('two filters', () => {
+  const regex = (pattern: string) => ({ pattern })
+  it.each<[string, NamespaceFilters, NamespaceFilters, string | null]>([
+    ['without any filter', none, none, 'all databases'],
+    ['without a filter and with one', none, including({ database: 'a' }), 'a.*'],
+    ['of other databases', including({ database: 'a' }), including({ database: 'b' }), null],
+    ['of one database', including({ database: 'a' }), including({ database: 'b' }, { database: 'a' }), 'a.*'],
+    [
+      'of other collections',
+      including({ database: 'a', collections: ['x'] }),
+      including({ database: 'a', collections: ['y'] }),
+      null,
+    ],
+    [
+      'of a common collection',
+      including({ database: 'a', collections: ['x', 'y'] }),
+      including({ database: 'a', collections: ['z', 'y'] }),
+      'a.y',
+    ],
+    [
+      'of a collection and its database',
+      including({ database: 'a', collections: ['x'] }),
+      including({ database: 'a' }),
+      'a.x',
+    ],
+    ['of which one excludes what the other includes', excluding({ database: 'a' }), including({ database: 'a' }), null],
+    [
+      'of which one excludes the collections that the other includes',
+      excluding({ database: 'a', collections: ['x', 'y'] }),
+      including({ database: 'a', collections: ['y'] }),
+      null,
+    ],
+    [
+      'of which one excludes only some collections',
+      excluding({ database: 'a', collections: ['x'] }),
+      including({ database: 'a' }),
+      'a.*',
+    ],
+    [
+      'of a pattern that matches the database',
+      including({ databaseRegex: regex('^a') }),
+      including({ database: 'ab' }),
+      'ab.*',
+    ],
+    [
+      'of a pattern that does not match the database',
+      including({ databaseRegex: regex('^a') }),
+      including({ database: 'b' }),
+      null,
+    ],
+    [
+      'of two patterns of databases',
+      including({ databaseRegex: regex('^a') }),
+      including({ databaseRegex: regex('^b') }),
+      'databases that match /^a/ and /^b/',
+    ],
+    [
+      'of which one excludes the pattern that the other includes',
+      excluding({ databaseRegex: regex('^a') }),
+      including({ databaseRegex: regex('^a') }),
+      null,
+    ],
+    [
+      'of a pattern of collections, which the other excludes',
+      including({ database: 'a', collectionsRegex: regex('^x') }),
+      excluding({ database: 'a', collectionsRegex: regex('^x') }),
+      null,
+    ],
+    [
+      'of two patterns of collections in one database',
+      including({ database: 'a', collectionsRegex: regex('^x') }),
+      including({ database: 'a', collectionsRegex: regex('^y') }),
+      'a.*',
+    ],
+  ])('%s', (_what, one, other, expected) => {
+    expect(overlap(one, other)).toBe(expected)
+    if (expected === null) expect(overlap(other, one)).toBeNull()
+    else expect(overlap(other, one)).not.toBeNull()
+  })
+})
+
+describe('filters of any form', () => {
+  const databases = ['a', 'ab', 'b']
+  const collections = ['x', 'xy', 'y']
+  const pattern = (names: string[]) => fc.constantFrom(...names, 'a|x', '.').map((text) => ({ pattern: `^${text}` }))
+  const entry: fc.Arbitrary<NamespaceFilter> = fc
+    .tuple(
+      fc.oneof(
+        fc.constantFrom(...databases).map((database) => ({ database })),
+        pattern(databases).map((databaseRegex) => ({ databaseRegex })),
+      ),
+      fc.oneof(
+        fc.constant({}),
+        fc.subarray(collections, { minLength: 1 }).map((names) => ({ collections: names })),
+        pattern(collections).map((collectionsRegex) => ({ collectionsRegex })),
+      ),
+    )
+    .map(([database, names]) => ({ ...database, ...names }))
+  const entries = fc.option(fc.array(entry, { minLength: 1, maxLength: 3 }))
+  const filters = fc.record({ includeNamespaces: entries, excludeNamespaces: entries })
+
+  it('select no common namespace unless an overlap is found', () => {
+    fc.assert(
+      fc.property(filters, filters, (one, other) => {
+        if (overlap(one, other) !== null) return
+        for (const database of [...databases, 'c', 'xx'])
+          for (const collection of [...collections, 'z', 'aa'])
+            expect(selects(one, matches, database, collection) && selects(other, matches, database, collection)).toBe(
+              false,
+            )
+      }),
+      { numRuns: 5_000 },
+    )
+  })
+})

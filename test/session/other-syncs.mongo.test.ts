@@ -1,0 +1,86 @@
+import { expect, it } from 'vitest'
+import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
+import type { StartConfiguration } from '../../src/domain/start-request.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
+import { Selection } from '../../src/mongo/selection.ts'
+import { type BeginSyncParts, beginSync } from '../../src/session/begin-sync.ts'
+import { findBeside, OtherSyncs, refuseBeside } from '../../src/session/other-syncs.ts'
+import { findEverything, readClusters } from '../../src/session/start-checks.ts'
+import { testCluster, testContext } from '../mongo/clusters.ts'
+import { oneSet } from '../mongo/one-set.ts'
+import { olderContext } from '../older/stages-of-0.1.ts'
+
+/** A sync whose user lacks privileges, beside other syncs into the same destination. */
+
+const one = oneSet({ auth: true })
+const context = testContext()
+const database = (name: string) => ({ includeNamespaces: [{ database: name }], excludeNamespaces: null })
+const configured = (name: string): StartConfiguration => ({
+  ...olderContext.configuration,
+  ...{ existingData: 'refuse', timeseries: 'refuse', copyInNaturalOrder: null, detectRandomId: true },
+  ...{ enableUserWriteBlocking: 'none', reversible: false },
+  ...database(name),
+})
+
+it('continues, and may be committed, if its user may not read the metadata of a sync that begins later', async () => {
+  const names = [metadataDatabase, olderMetadataDatabase]
+  const uri = await one.set.createUser('ownDatabases', 'secret', [
+    {
+      role: 'ownDatabases',
+      privileges: [
+        { resource: { cluster: true }, actions: ['listDatabases'] },
+        ...names.map((db) => ({ resource: { db, collection: '' }, actions: ['find'] })),
+      ],
+    },
+  ])
+  const limited = testCluster(uri)
+  try {
+    await new Metadata(one.cluster, context, undefined, `${metadataDatabase}_later`).createSync({
+      configuration: configured('shop'),
+      ...{ sourceIdentity: 'zero', destinationIdentity: 'one', startTime: 7n, partitions: 16, redis: false },
+      generation: 0,
+    })
+    const selection = new Selection(limited, database('app'))
+    const others = new OtherSyncs({ source: limited, destination: limited, context, selection: () => selection })
+    await others.check(context)
+    // A start compares the filters of both, so it needs them.
+    await expect(
+      refuseBeside(configured('app'), { source: limited, destination: limited, context }),
+    ).rejects.toMatchObject({ failure: 'MissingPrivileges' })
+  } finally {
+    await limited.close()
+  }
+})
+
+it('is refused by the name of the privilege that its user lacks, and nothing is stored', async () => {
+  const uri = await one.set.createUser('noList', 'secret', [
+    {
+      role: 'noList',
+      privileges: [
+        { resource: { cluster: true }, actions: ['replSetGetConfig', 'useUUID'] },
+        { resource: { db: '', collection: '' }, actions: ['find', 'listCollections', 'collStats'] },
+      ],
+    },
+  ])
+  const limited = testCluster(uri)
+  try {
+    const parts = {
+      clusters: { cluster0: one.cluster, cluster1: limited },
+      ...{ context, redis: false, findStored: async () => null },
+    } as Partial<BeginSyncParts> as BeginSyncParts
+    const checked = await readClusters(configured('app'), one.cluster, limited)
+    await expect(beginSync(checked, parts)).rejects.toMatchObject({
+      refusal: 'MissingPrivileges',
+      message: expect.stringMatching(/lacks privileges: .*listDatabases/),
+    })
+    const check = { source: one.cluster, destination: limited, context }
+    const found = await findEverything(configured('app'), one.cluster, limited, { skipDiskSpaceCheck: false })
+    const missing = expect.objectContaining({ name: 'MissingPrivileges' })
+    expect(found).toContainEqual(missing)
+    expect(await findBeside(configured('app'), check, found)).toEqual([])
+    expect(await findBeside(configured('app'), check, [])).toEqual([missing])
+    expect(await one.client.db(metadataDatabase).collection('sync').countDocuments()).toBe(0)
+  } finally {
+    await limited.close()
+  }
+})
