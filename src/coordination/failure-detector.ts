@@ -1,7 +1,7 @@
 import type { LeaseView } from '../domain/owner.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
 import { type HostMoment, hostClocks } from '../mongo/host-clocks.ts'
-import type { FailureDetector } from '../mongo/lease.ts'
+import type { FailureDetector } from '../mongo/lease-watch.ts'
 import type { Liveness } from './liveness.ts'
 
 /**

@@ -38,3 +38,19 @@ export class LeaseWatch {
  * work. `taken`: another process uses this instance's id.
  */
 export type LeaseLoss = 'evicted' | 'taken'
+
+/** Decides which instances are alive, by a store other than the metadata database. */
+export interface FailureDetector {
+  /**
+   * How long a confirmation is valid, in ms. The holder confirms its lease by reading it. A successor waits this long
+   * before it writes.
+   */
+  readonly windowMS: number
+  /** Whether the store has received a heartbeat of this instance recently. */
+  holds(): boolean
+  /**
+   * Whether the store has received a heartbeat of that process recently. Throws TransientReplyError when the store does
+   * not answer.
+   */
+  knows(id: string, incarnation: string): Promise<boolean>
+}

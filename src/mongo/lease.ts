@@ -6,7 +6,7 @@ import type { Cluster } from './cluster.ts'
 import { code, TransientReplyError } from './errors.ts'
 import { type HostMoment, hostClocks } from './host-clocks.ts'
 import { hostProcess } from './host-process.ts'
-import { givenUp, type LeaseLoss, LeaseWatch, leaseMS } from './lease-watch.ts'
+import { type FailureDetector, givenUp, type LeaseLoss, LeaseWatch, leaseMS } from './lease-watch.ts'
 import { hasHolderEnded, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
 import { isEvicted, leaseFields } from './stored-names.ts'
@@ -20,21 +20,6 @@ const renewMS = 2_500
  */
 const marginMS = 2_000
 
-/** Decides which instances are alive, by a store other than the metadata database. */
-export interface FailureDetector {
-  /**
-   * How long a confirmation is valid, in ms. The holder confirms its lease by reading it. A successor waits this long
-   * before it writes.
-   */
-  readonly windowMS: number
-  /** Whether the store has received a heartbeat of this instance recently. */
-  holds(): boolean
-  /**
-   * Whether the store has received a heartbeat of that process recently. Throws TransientReplyError when the store does
-   * not answer.
-   */
-  knows(id: string, incarnation: string): Promise<boolean>
-}
 /** With a failure detector: how often a lease is confirmed, and how long before the end of the window writes stop. */
 const confirmMS = 700
 const confirmMarginMS = 800
