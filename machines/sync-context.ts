@@ -12,7 +12,10 @@ export type StoredRequest = CommitRequest & { at: number; atClusterTime?: string
 
 /** What is stored about the sync as a whole, in addition to its state. */
 export interface SyncContext {
-  /** The latest coordinator term that was stored. Reports of earlier terms have no effect. 0 before the first term. */
+  /**
+   * The latest coordinator term that was stored. Reports of earlier terms have no
+   * effect, except that the destination was found open. 0 before the first term.
+   */
   term: number
   /** The verifier has compared everything once. */
   initiallyVerified: boolean
@@ -20,7 +23,7 @@ export interface SyncContext {
   attempt: number
   /** Commit timestamp of the current attempt, as decimal digits; null before it is taken. */
   commitTimestamp: string | null
-  /** The request of the commit that is under way; null while no commit is. */
+  /** The last request of a commit that was not aborted; null if there is none. */
   request: StoredRequest | null
   /** How many commits have been aborted, rehearsals included. */
   aborts: number

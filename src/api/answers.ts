@@ -4,7 +4,7 @@ import { errorDetails } from '../domain/error-details.ts'
 import type { FailureAnswer } from './schemas.ts'
 
 /**
- * The response to every request that is refused or fails.
+ * Returns the response to a request that is refused or fails.
  * @param reason the error behind the refusal; the response names its cluster and its cause
  */
 export function failure(

@@ -7,7 +7,7 @@ import { renderInstances } from './instances-schema.ts'
 import { renderProgress } from './progress-schema.ts'
 import type { Sample } from './sample-schema.ts'
 
-/** Receives events. Each event is in its wire format, in one array that all listeners share. */
+/** Receives events. Each event is in its wire format. A sample is one array that all listeners share. */
 export interface Listener {
   send: (event: Uint8Array<ArrayBuffer>) => void
   /** No more events follow. */

@@ -49,7 +49,7 @@ export function singleFieldOf<const Value extends v.GenericSchema>(value: Value)
   return v.pipe(guarded, v.minEntries(1, one), v.maxEntries(1, one))
 }
 
-/** Returns one clause for each issue, joined by semicolons. A clause begins with the dotted path of the field. */
+/** Returns one clause for each of the first issues, joined by semicolons. A clause begins with the dotted path of the field. */
 export function describeIssues(found: readonly v.BaseIssue<unknown>[]): string {
   const issuesShownMax = 20
   const issues = found.flatMap(withinUnion)

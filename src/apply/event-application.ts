@@ -342,8 +342,8 @@ export class EventApplication {
   }
 
   /**
-   * Handles an event of a collection that is not in the catalog. The collection was dropped or was renamed out of the
-   * selection. If the source still has it under a selected name, its earlier events were skipped or do not exist.
+   * Handles an event of a collection that is not in the catalog. Usually the collection was dropped or was renamed out of
+   * the selection. If the source still has it under a selected name, its earlier events were skipped or do not exist.
    * Either a read of the catalog took place while it was renamed out, and it was renamed back later, or the stream has
    * no create event for it.
    */

@@ -131,7 +131,7 @@ export class OwnedPartitions {
     this.#current?.drainTo(time)
   }
 
-  /** Called before a commit calls `drainTo`: a long server-side wait for events would delay the commit. */
+  /** Called with true before a commit calls `drainTo`, and with false if that commit is refused: a long server-side wait for events would delay the commit. */
   expedite(pollsFast: boolean): void {
     if (this.#current) this.#current.pollsFast = pollsFast
   }

@@ -114,7 +114,8 @@ async function deletedByUsers(
 }
 
 /**
- * Passes every change after `since` to `take`, batch by batch, up to a time that is taken after the call begins.
+ * Passes the changes after `since` to `take`, batch by batch, up to a time that is taken after the call begins. Changes
+ * that tandem does not apply are left out.
  * Returns that time. The last batch may contain later changes.
  */
 async function readSince(

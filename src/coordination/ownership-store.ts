@@ -135,7 +135,7 @@ export class OwnershipStore {
    * lease, so that the instance cannot renew it. On a replica set it then closes the instance's write sessions, so that
    * delayed writes are rejected. Last it waits until all writes have ended. An eviction may be repeated, also by
    * several instances at the same time.
-   * @returns false when the lease was renewed or another instance completed the eviction first
+   * @returns false when the lease was renewed, or another instance began an eviction, after `lease` was read
    * @param confirmMS how long the evicted instance may still assume that it holds its lease, ms; 0 if the expired lease
    * proves that the instance does not assume this
    */

@@ -57,7 +57,7 @@ export class RefusedError extends Error {
   }
 }
 
-/** Names of the errors that end in state FAILED. Metadata is kept, and `resume` continues after the cause is fixed. */
+/** Names of the errors that put an instance into FAILED. Metadata is kept, and `resume` continues after the cause is fixed. */
 export const failureNames = [
   'OplogWindowLost',
   'UnsupportedCollection',

@@ -5,7 +5,7 @@ import { notLost } from '../domain/not-lost.ts'
 import type { RetryContext } from './retry.ts'
 
 export interface ReopeningLimits {
-  /** Cursors opened since the position last advanced. */
+  /** Cursors opened at this position, including the one that reached it. */
   openings: number
   /** Time since the first of them was lost, in ms. */
   withinMS: number
@@ -37,7 +37,7 @@ export class Reopenings {
     this.#limits = limits
   }
 
-  /** Called when an open cursor is no longer usable. */
+  /** Called when a cursor cannot be opened, or is no longer usable. */
   lost(reason: unknown): void {
     this.#reason = reason
     this.#lostAt ??= performance.now()

@@ -7,7 +7,7 @@ import { RehearsalFailure } from './rehearsal-failure.ts'
 import { Workload } from './workload.ts'
 
 const pollMS = 200
-/** A takeover waits until a lease has expired, which takes 30 seconds at most. The rest is for slow machines. */
+/** A takeover waits until a lease has expired. The rest is for slow machines. */
 const stepTimeoutMS = 300_000
 const writers = 2
 const writerPauseMS = 20
@@ -33,7 +33,7 @@ export interface RehearsalResult {
   lagSecondsMax: number
   /** Seconds from the SIGKILL of the coordinator until the other instance coordinated. */
   takeoverSeconds: number
-  /** The rehearsed commit: seconds for which it stopped writes, and its verdict. */
+  /** The rehearsed commit: seconds for which applications would have to stop writing, and its verdict. */
   dryRun: { outageSeconds: number; verdict: string }
   /** Seconds from `commit` to `canWrite`. */
   cutoverSeconds: number

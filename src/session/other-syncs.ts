@@ -45,7 +45,7 @@ export interface OtherSyncsParts extends Beside {
  * Throws RefusedError if a sync with this configuration cannot exist beside the other syncs into the destination:
  * `SyncsOverlap` if both would select a namespace, `WriteBlockingNotSupported` if one of them blocks user writes on the
  * destination, because that holds for all of its databases, and `UnsupportedTopology` if the destination is sharded, because
- * each sync stops and restores the balancer. Only reads.
+ * each sync stops and restores the balancer. It only reads.
  */
 export async function refuseBeside(configuration: StartConfiguration, clusters: Beside): Promise<void> {
   const { source, destination } = clusters

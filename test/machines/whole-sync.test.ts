@@ -101,8 +101,8 @@ const keyOf = ({ sync, members, leader, copied }: Whole): string => {
 }
 
 /**
- * The random sequences try the other actions: a pause, and actions with the same effect on a single instance as a
- * failure or a crash.
+ * The actions that the exhaustive search tries. Only the random sequences try the others: a pause, and actions with the
+ * same effect on a single instance as a failure or a crash.
  */
 const tried = memberActions.filter(
   (does) => !['pause', 'drained', 'failWorker', 'evicted', 'staleReport', 'stop'].includes(does),

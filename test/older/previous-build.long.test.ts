@@ -56,7 +56,7 @@ describe.skipIf(previous === null)(`a sync that the build of ${previous} left`, 
     )
     {
       await using tandem = await pair.startInstance({ entry: older.entry })
-      await fetch(`${tandem.url}/api/v1/limits`, { method: 'PATCH', body: '{"bytesPerSecond":200000}' })
+      await fetch(`${tandem.url}/api/v1/limits`, { method: 'PATCH', body: '{"bytesPerSecond":1048576}' })
       await startSync(tandem, {})
       const isCopying = ({ collectionCopy }: { collectionCopy: { estimatedCopiedBytes: number } | null }) =>
         (collectionCopy?.estimatedCopiedBytes ?? 0) > 100_000

@@ -23,7 +23,7 @@ const pair = new ReversiblePair({
 })
 
 describe('reverse is refused', () => {
-  /** The progress without the lags of the verifier, which may withoutLag change while the verifier ends. */
+  /** The progress without the lags of the verifier, which may still change while the verifier ends. */
   async function shown(tandem: Tandem): Promise<unknown> {
     const { verification, ...progress } = await tandem.progress()
     const withoutLag = ({ lagTimeSeconds: _, ...side }: VerificationSide): unknown => side

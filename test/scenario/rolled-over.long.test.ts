@@ -11,8 +11,8 @@ import { startSync } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'
 
 /**
- * A copy that takes longer than the oplog window of the source: changes are applied during the copy, so the position stays within
- * the oplog. (contract-failure.cluster.test.ts tests a position that falls out of it because the sync is PAUSED.)
+ * The copy takes longer than the oplog window of the source. Changes are applied during the copy, so the position stays within
+ * the oplog. (contract-failure.cluster.test.ts tests a position that falls out of it because the instance was killed.)
  */
 
 /** `replSetResizeOplog` accepts at least 990 MB; a server accepts less at startup. It truncates the oplog at each checkpoint. */
