@@ -37,12 +37,7 @@ export async function abortCommit(sync: SyncInstance, named: number | null = nul
     }
     return await peers.abort(abortsBefore, { until })
   })
-  if (!isAborted) {
-    throw new RefusedError(
-      'WrongState',
-      'the commit is decided and can only be completed; wait until progress shows canWrite',
-    )
-  }
+  if (!isAborted) throw decided()
   actor.send({ type: 'sync.observed', sync: peers.view })
   await patience.bounded(sync.storing, 'it has taken effect in this instance, and is stored in the next lease term')
 }
@@ -81,9 +76,13 @@ export async function abortWithOthers(
   abort: (named: number | null) => Promise<void>,
 ): Promise<void> {
   const { actor, session, state } = sync
-  const isNextRequested = session ? canBeAborted(session.peers.sync) : false
-  if (state === 'RUNNING' && actor.getSnapshot().context.commitAborted && !isNextRequested) return
+  const known = session?.peers.sync
+  const isNextRequested = known !== undefined && canBeAborted(known)
+  // What this instance knows may be older than what the sender has read.
+  const isFollowed = typeof named !== 'number' || (known !== undefined && named < known.context.aborts)
+  if (state === 'RUNNING' && actor.getSnapshot().context.commitAborted && !isNextRequested && isFollowed) return
   if (named === null) {
+    if (known?.hasTag('decided')) throw decided()
     throw new RefusedError(
       'WrongState',
       `no commit was under way when this abort was sent, so it aborts none; the state is ${state}`,
@@ -98,6 +97,13 @@ export async function abortWithOthers(
     const isAborted = aborts > 0 && request === null && !session.peers.sync.hasTag('decided')
     if (!isAborted) throw error
   }
+}
+
+function decided(): RefusedError {
+  return new RefusedError(
+    'WrongState',
+    'the commit is decided and can only be completed; wait until progress shows canWrite',
+  )
 }
 
 function refused(sync: SyncInstance, stored?: string): RefusedError {

@@ -68,11 +68,24 @@ export function redisScope(facts: Record<ClusterName, ClusterFacts>, syncName: s
 }
 
 /**
- * Throws FatalError StoredStateConflict if the database of earlier releases holds a sync on this cluster, for a process
- * whose sync is in the new one.
+ * Throws FatalError StoredStateConflict if the database of earlier releases holds a sync between the same two clusters,
+ * in either direction, for a process whose sync is in the new one. A sync with a third cluster does not concern it.
+ * @param own the record of the sync of this process
  */
-export async function refuseOlderSync(cluster: Cluster, context: RetryContext): Promise<void> {
-  if (await loadRecord(cluster, olderMetadataDatabase, context)) throw twoSyncs(null, cluster.name)
+export async function refuseOlderSync(
+  cluster: Cluster,
+  own: Pick<SyncRecord, 'sourceIdentity' | 'destinationIdentity'>,
+  context: RetryContext,
+): Promise<void> {
+  const found = await loadRecord(cluster, olderMetadataDatabase, context)
+  if (found && clustersOf(found) === clustersOf(own)) throw twoSyncs(null, cluster.name)
+}
+
+function clustersOf({
+  sourceIdentity,
+  destinationIdentity,
+}: Pick<SyncRecord, 'sourceIdentity' | 'destinationIdentity'>): string {
+  return [sourceIdentity, destinationIdentity].sort().join(' ')
 }
 
 async function loadRecord(cluster: Cluster, database: string, context: RetryContext): Promise<SyncRecord | null> {

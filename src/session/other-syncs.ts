@@ -38,6 +38,8 @@ interface Beside extends BothClusters {
 }
 
 export interface OtherSyncsParts extends Beside {
+  /** The record of this sync. */
+  record: Pick<SyncRecord, 'sourceIdentity' | 'destinationIdentity'>
   selection: () => Selection
 }
 
@@ -112,14 +114,14 @@ export class OtherSyncs {
   }
 
   /**
-   * Throws FatalError StoredStateConflict if the database of earlier releases holds a sync on one of the clusters, for a
+   * Throws FatalError StoredStateConflict if the database of earlier releases holds a sync between the same clusters, for a
    * sync without a name, and SyncsOverlap if another sync into the destination selects the same namespaces.
    */
   async check(context: RetryContext): Promise<void> {
-    const { source, destination, selection } = this.#parts
+    const { source, destination, record, selection } = this.#parts
     const refuseOlder = async (): Promise<void> => {
       if (destination.metadataDatabase !== metadataDatabase) return
-      for (const cluster of [destination, source]) await refuseOlderSync(cluster, context)
+      for (const cluster of [destination, source]) await refuseOlderSync(cluster, record, context)
     }
     // A commit waits for this check, so the reads are sent at the same time.
     const [, others] = await both(refuseOlder(), readOthers({ source, destination, context }, 'skip'))

@@ -108,7 +108,7 @@ export class SyncSession {
     this.collections = new CollectionReports(new CollectionFigures(destination), record.configuration)
     const selection = (): Selection => this.selection
     this.alerts = new AlertFigures({ source, destination, startTime: record.startTime, selection })
-    this.otherSyncs = new OtherSyncs({ source, destination, context, selection })
+    this.otherSyncs = new OtherSyncs({ source, destination, record, context, selection })
     this.#heartbeat = new Heartbeat(source)
 
     this.failureDetector = parts.storeDecides ? new StoreFailureDetector(liveness) : null

@@ -41,7 +41,10 @@ it('continues, and may be committed, if its user may not read the metadata of a 
       generation: 0,
     })
     const selection = new Selection(limited, database('app'))
-    const others = new OtherSyncs({ source: limited, destination: limited, context, selection: () => selection })
+    const others = new OtherSyncs({
+      ...{ source: limited, destination: limited, context, selection: () => selection },
+      record: { sourceIdentity: 'zero', destinationIdentity: 'one' },
+    })
     await others.check(context)
     // A start compares the filters of both, so it needs them.
     await expect(
@@ -82,5 +85,33 @@ it('is refused by the name of the privilege that its user lacks, and nothing is 
     expect(await one.client.db(metadataDatabase).collection('sync').countDocuments()).toBe(0)
   } finally {
     await limited.close()
+  }
+})
+
+it('ends for a sync of an earlier release between the same clusters, and for no sync with a third one', async () => {
+  const cluster = testCluster(one.set.uri)
+  try {
+    const record = { sourceIdentity: 'zero', destinationIdentity: 'one' }
+    const selection = new Selection(cluster, database('app'))
+    const others = new OtherSyncs({
+      source: cluster,
+      destination: cluster,
+      record,
+      context,
+      selection: () => selection,
+    })
+    const older = new Metadata(one.cluster, context, undefined, olderMetadataDatabase)
+    const stored = {
+      configuration: configured('shop'),
+      ...{ startTime: 7n, partitions: 16, redis: false, generation: 0 },
+    }
+    await older.createSync({ ...stored, sourceIdentity: 'third', destinationIdentity: 'zero' })
+    await others.check(context)
+    await one.client.db(olderMetadataDatabase).dropDatabase()
+    await older.createSync({ ...stored, sourceIdentity: 'one', destinationIdentity: 'zero' })
+    await expect(others.check(context)).rejects.toMatchObject({ failure: 'StoredStateConflict' })
+  } finally {
+    await one.client.db(olderMetadataDatabase).dropDatabase()
+    await cluster.close()
   }
 })
