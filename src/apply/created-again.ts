@@ -20,11 +20,13 @@ export interface DroppedCollection {
  * events.
  *
  * A drop event of a source older than 6.0 has no UUID, so it concerns the collection that has the name in the catalog.
- * A rename event of such a source does not say which collection the rename has replaced.
+ * A rename event of such a source does not say which collection the rename has replaced. A drop event of a later source
+ * has no UUID if it concerns a view. The catalog may then already have another collection under the view's name.
+ * @param before6 the source is older than 6.0
  */
-export function droppedBy(events: readonly ChangeEvent[], catalog: Catalog): DroppedCollection[] {
+export function droppedBy(events: readonly ChangeEvent[], catalog: Catalog, before6: boolean): DroppedCollection[] {
   return events.flatMap((event) =>
-    entriesDroppedBy(event, catalog).flatMap((entry) => {
+    entriesDroppedBy(event, catalog, before6).flatMap((entry) => {
       const { destinationUUID } = entry
       // A collection that the destination does not have yet is created without documents.
       return destinationUUID ? [{ entry, destinationUUID, time: event.time }] : []
@@ -54,10 +56,12 @@ export function createdAgain(dropped: readonly DroppedCollection[], catalog: Cat
 function entriesDroppedBy(
   { operationType, database, collection, uuid, replacedUuid }: ChangeEvent,
   catalog: Catalog,
+  before6: boolean,
 ): CatalogEntry[] {
   if (operationType === 'drop' && uuid === '') {
-    // A drop event of a later source has no UUID if it concerns a view.
-    return isUserCollection(collection) ? catalog.inDatabase(database).filter(({ name }) => name === collection) : []
+    return before6 && isUserCollection(collection)
+      ? catalog.inDatabase(database).filter(({ name }) => name === collection)
+      : []
   }
   const entry = catalog.get(operationType === 'drop' ? uuid : replacedUuid)
   return entry ? [entry] : []

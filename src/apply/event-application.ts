@@ -328,7 +328,7 @@ export class EventApplication {
     const all = events.map(({ time }) => time)
     const times = { first: all.reduce(earlierOf), last: all.reduce(laterOf) }
     // A router does not accept applyOps.
-    const dropped = source.sharded ? [] : droppedBy(events, catalog)
+    const dropped = source.sharded ? [] : droppedBy(events, catalog, source.before6)
     await this.#parts.follow(touched, times, [...partitions.keys()], this.#stopped)
     const again = createdAgain(dropped, catalog)
     if (again.size > 0) await this.#parts.converge(again, this.#stopped)

@@ -1,11 +1,12 @@
 import type { Document } from 'mongodb'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import { errorText } from '../domain/error-text.ts'
-import { both } from '../domain/in-parallel.ts'
+import { both, inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readConfig } from '../mongo/config-database.ts'
+import { isTransient } from '../mongo/errors.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
 /** What `config.collections` stores about one sharded collection, apart from its key. */
@@ -54,6 +55,7 @@ export async function copyBalancing(
   }
   const [wanted, existing] = read
   const updates: Document[] = []
+  const migrations: { _id: string; allowed: boolean }[] = []
   for (const { database, name, sourceName, destinationUUID } of sharded) {
     const _id = namespace(database, name)
     const want = wanted.get(namespace(database, sourceName)) ?? defaults
@@ -62,11 +64,9 @@ export async function copyBalancing(
     const q = { _id, uuid: toUuid(destinationUUID ?? '') }
     if (want.noBalance !== have.noBalance) updates.push({ q, u: { $set: { noBalance: want.noBalance } } })
     if (want.unique && !have.unique) notUnique(_id)
-    if (want.permitsMigrations !== have.permitsMigrations) {
-      const error = await permitMigrations(destination, _id, want.permitsMigrations)
-      if (error !== null) refused(_id, error)
-    }
+    if (want.permitsMigrations !== have.permitsMigrations) migrations.push({ _id, allowed: want.permitsMigrations })
   }
+  await permitMigrations(destination, migrations, refused)
   for (let from = 0; from < updates.length; from += updatesMax) {
     const some = updates.slice(from, from + updatesMax)
     for (const [at, error] of await errorsOf(destination, some)) refused(some[at]?.['q']._id ?? '', error)
@@ -76,6 +76,8 @@ export async function copyBalancing(
 /** Updates per command. The server accepts up to 100,000. */
 const updatesMax = 1_000
 const timeoutMS = 10_000
+/** Commands that change whether the chunks of a collection may move, in parallel. */
+const migrationsAtOnce = 8
 
 /** The settings of the collections that have others than the default ones, by namespace. */
 async function readSettings(cluster: Cluster): Promise<Map<string, Settings>> {
@@ -94,14 +96,31 @@ async function readSettings(cluster: Cluster): Promise<Map<string, Settings>> {
   )
 }
 
-/** Returns why the setting was not stored, or null. The command names no UUID, and the next commit corrects it. */
-async function permitMigrations(destination: Cluster, name: string, allowed: boolean): Promise<string | null> {
-  try {
-    await destination.write('admin', { setAllowMigrations: name, allowMigrations: allowed }, { timeoutMS })
-    return null
-  } catch (error) {
-    return errorText(error)
-  }
+/**
+ * One command for each collection, until one of them fails in a way that would let others fail too, or until
+ * `timeoutMS` has passed, because users may be waiting. The command names no UUID, and a delayed one is corrected by
+ * the next commit. So it is not awaited when its outcome is unknown (`unfenced`).
+ */
+async function permitMigrations(
+  destination: Cluster,
+  migrations: readonly { _id: string; allowed: boolean }[],
+  refused: BalancingReports['refused'],
+): Promise<void> {
+  const until = performance.now() + timeoutMS
+  let ended: string | null = null
+  await inParallel(migrationsAtOnce, [...migrations], async ({ _id, allowed }) => {
+    const leftMS = until - performance.now()
+    if (leftMS < 1) ended ??= `not set within ${timeoutMS / 1_000} seconds`
+    if (ended !== null) return refused(_id, ended)
+    try {
+      destination.fence()
+      const command = { setAllowMigrations: _id, allowMigrations: allowed }
+      await destination.write('admin', command, { unfenced: true, timeoutMS: Math.ceil(leftMS) })
+    } catch (error) {
+      if (isTransient(error)) ended ??= errorText(error)
+      refused(_id, errorText(error))
+    }
+  })
 }
 
 /**

@@ -4,7 +4,7 @@ import { Catalog, type CatalogEntry, newEntry } from '../../src/domain/catalog.t
 import { parseChangeEvent } from '../../src/domain/change-event.ts'
 import { nested, rawDocument } from '../support/bson-values.ts'
 
-/** Events of a source of 5.0, whose drops have no UUID. */
+/** Events of a source of 5.0, whose drops have no UUID, and of views of a later one. */
 
 const entryOf = (name: string): CatalogEntry => ({
   ...newEntry('app', { uuid: name, name }, { options: [], indexes: [] }, 'copied'),
@@ -29,14 +29,14 @@ const dropOf = (coll: string, db = 'app') => ({
 
 it('the collection with the name of the event counts as dropped, and is converged if it is still there', () => {
   const catalog = catalogOf(entryOf('things'), entryOf('others'))
-  const dropped = droppedBy([dropOf('things'), dropOf('others', 'elsewhere'), dropOf('a view')], catalog)
+  const dropped = droppedBy([dropOf('things'), dropOf('others', 'elsewhere'), dropOf('a view')], catalog, true)
   expect(dropped.map(({ entry }) => entry.name)).toEqual(['things'])
   expect(createdAgain(dropped, catalog)).toEqual(new Map([['things', 'app.things']]))
 })
 
 it('nothing is converged when the collection is gone, is another one on the destination, or was converged since', () => {
   const before = catalogOf(entryOf('things'))
-  const dropped = droppedBy([dropOf('things')], before)
+  const dropped = droppedBy([dropOf('things')], before, true)
   const other = { ...entryOf('things'), destinationUUID: 'another' }
   for (const entry of [other, { ...entryOf('things'), convergedFrom: 5n }]) {
     expect(createdAgain(dropped, catalogOf(entry))).toEqual(new Map())
@@ -46,5 +46,10 @@ it('nothing is converged when the collection is gone, is another one on the dest
 })
 
 it('a collection that the destination does not have yet is not dropped', () => {
-  expect(droppedBy([dropOf('things')], catalogOf({ ...entryOf('things'), destinationUUID: null }))).toEqual([])
+  expect(droppedBy([dropOf('things')], catalogOf({ ...entryOf('things'), destinationUUID: null }), true)).toEqual([])
+})
+
+it('from 6.0 on, a drop without a UUID concerns a view, and not the collection that was given its name since', () => {
+  const catalog = catalogOf(entryOf('things'))
+  expect(droppedBy([dropOf('things')], catalog, false)).toEqual([])
 })

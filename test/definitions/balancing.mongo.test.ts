@@ -138,6 +138,28 @@ it.each([
   expect(refused.mock.calls.map(([name]) => name)).toEqual(names.map((name) => `app.${name}`))
 })
 
+it('if the config servers do not answer, no further command about migrations is sent, and all collections are reported', async () => {
+  const allow = (allowMigrations: boolean) =>
+    Promise.all(
+      names.map((name) =>
+        sourceClient
+          .db('admin')
+          .command({ setAllowMigrations: `app.${name}`, allowMigrations, writeConcern: { w: 'majority' } }),
+      ),
+    )
+  for (const client of [sourceClient, destinationClient])
+    for (const name of names) await setNoBalance(client, name, false)
+  await allow(false)
+  onTestFinished(async () => void (await allow(true)))
+  const failing = vi.spyOn(destination, 'write').mockRejectedValue(new MongoNetworkError('gone'))
+  onTestFinished(() => failing.mockRestore())
+  const refused = vi.fn()
+  const many = Array.from({ length: 10 }, () => entries).flat()
+  await copyBalancing(source, destination, many, { refused, notUnique })
+  expect(failing.mock.calls.length).toBeLessThanOrEqual(8)
+  expect(refused).toHaveBeenCalledTimes(many.length)
+})
+
 it('`check` lists the settings that are not copied', async () => {
   const checked = (includeNamespaces: { database: string }[] | null, of = { authenticated: false }) => {
     const selection = new Selection(source, { includeNamespaces, excludeNamespaces: null })
