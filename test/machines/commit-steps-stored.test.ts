@@ -43,6 +43,7 @@ function evicted(instance: Partial<InstanceContext>) {
     resign: never,
     verification: { observed: () => {} },
     coordination: { leading: true },
+    metadataIndexes: { create: () => {} },
     peers: {
       get view() {
         return sync.matches('committed') ? views.committed : views.converting

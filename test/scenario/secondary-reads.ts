@@ -51,8 +51,8 @@ export async function expectBulkReads(
   const after = await continued(pair)
   const [primary, secondaries] = [after.primary - before.primary, after.secondaries - before.secondaries]
   expect({ primary, secondaries }).toEqual(by)
-  // The copy and the verifier each read more than ten batches.
-  expect(primary + secondaries).toBeGreaterThan(20)
+  // The copy reads more than ten batches, and the verifier at least two: its batches grow with the round trip.
+  expect(primary + secondaries).toBeGreaterThan(12)
   await workload.runSteps(20)
   await commitEqual(tandem, pair)
   await tandem.stop()
