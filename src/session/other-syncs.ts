@@ -61,8 +61,8 @@ export async function refuseBeside(configuration: StartConfiguration, clusters: 
     if (overlap !== null)
       throw new RefusedError(
         'SyncsOverlap',
-        `${named(other)} syncs into the same destination, and both select ${overlap}; change the filters (includeNamespaces, excludeNamespaces), ` +
-          'or remove that sync with tandem clean if it has ended',
+        `${named(other)} syncs into the same destination, and both select ${overlap}; change the filters (includeNamespaces, excludeNamespaces) so that they list other databases or collections ` +
+          '(excluding by collectionsRegex is not enough), or remove that sync with tandem clean if it has ended',
       )
     const blocks =
       blocksDestination(configuration) ||
