@@ -1,12 +1,14 @@
 import { areWritesBlocked, blocksDestination, blocksSource } from '../commit/write-blocking.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { DeferredOptions } from '../definitions/deferred-options.ts'
+import { olderMetadataDatabase } from '../domain/namespace.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import { clusterNames } from '../session/find-stored.ts'
 import { deferredLeft } from './deferred-left.ts'
+import { LeftReservation } from './reservation.ts'
 
 /** What `tandem clean` would change, and what it leaves alone. */
 export interface CleanPlan {
@@ -18,6 +20,8 @@ export interface CleanPlan {
   startBalancer: ClusterName | null
   /** The metadata databases that are dropped, in this order. */
   drop: { cluster: ClusterName; database: string }[]
+  /** The clusters on which the reservation of the older name is removed, if `drop` does not include its database. */
+  reservations: ClusterName[]
   /** What the sync has deferred on the destination. It stays as it is. */
   deferred: string[]
   /** What is left alone, with the reason and what to do about it. */
@@ -44,7 +48,15 @@ interface StoredSync {
 export async function planClean(parts: PlanParts): Promise<CleanPlan> {
   const { clusters, record, databases, context } = parts
   const stored = record && (await loadStored(clusters[record.configuration.destination], record, context))
-  const plan: CleanPlan = { sync: null, unblock: [], startBalancer: null, drop: [], deferred: [], left: [] }
+  const plan: CleanPlan = {
+    sync: null,
+    unblock: [],
+    startBalancer: null,
+    drop: [],
+    reservations: [],
+    deferred: [],
+    left: [],
+  }
   for (const name of clusterNames) await planUnblocking(plan, name, parts, stored)
   // The destination comes first: without its record, the metadata that the source still has is not a sync. The database
   // of earlier releases comes last: a reservation there keeps their instances from starting while the others are dropped.
@@ -52,6 +64,9 @@ export async function planClean(parts: PlanParts): Promise<CleanPlan> {
   for (const database of databases)
     for (const cluster of [destination, ...clusterNames.filter((one) => one !== destination)])
       if (await hasDatabase(clusters[cluster], database)) plan.drop.push({ cluster, database })
+  if (!databases.includes(olderMetadataDatabase))
+    for (const cluster of clusterNames)
+      if (await new LeftReservation(clusters[cluster], context, databases).exists()) plan.reservations.push(cluster)
   if (!stored) return plan
   plan.sync = { source: stored.record.configuration.source, destination, state: stored.state }
   // A commit has started the balancer and restored the options, and others may have changed them since.
@@ -131,14 +146,14 @@ async function hasDatabase(cluster: Cluster, name: string): Promise<boolean> {
 }
 
 /** True if nothing is to be changed. */
-export function isClean({ unblock, startBalancer, drop }: CleanPlan): boolean {
-  return unblock.length === 0 && startBalancer === null && drop.length === 0
+export function isClean({ unblock, startBalancer, drop, reservations }: CleanPlan): boolean {
+  return unblock.length === 0 && startBalancer === null && drop.length === 0 && reservations.length === 0
 }
 
 const deferredShownMax = 20
 
 /** The plan as lines for an operator. */
-export function planLines({ sync, unblock, startBalancer, drop, deferred, left }: CleanPlan): string[] {
+export function planLines({ sync, unblock, startBalancer, drop, reservations, deferred, left }: CleanPlan): string[] {
   const lines = [
     sync ? `sync: ${sync.source} -> ${sync.destination}, ${sync.state}` : 'sync: none is stored on these clusters',
     ...unblock.map(
@@ -147,6 +162,7 @@ export function planLines({ sync, unblock, startBalancer, drop, deferred, left }
     ),
     ...(startBalancer ? [`restart: the balancer of ${startBalancer}, which the sync has stopped`] : []),
     ...drop.map(({ cluster, database }) => `drop: database ${database} on ${cluster}`),
+    ...reservations.map((cluster) => `remove: the reservation of ${olderMetadataDatabase} on ${cluster}`),
     ...deferred.slice(0, deferredShownMax).map((what) => `deferred on ${sync?.destination}, and stays so: ${what}`),
   ]
   const more = deferred.length - deferredShownMax

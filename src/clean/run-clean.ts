@@ -21,6 +21,7 @@ import { endWrites } from './end-writes.ts'
 import { type DatabaseOf, liveInstances } from './live-instances.ts'
 import { refuseOtherMoves } from './other-moves.ts'
 import { type CleanPlan, isClean, planClean, planLines } from './plan-clean.ts'
+import { LeftReservation } from './reservation.ts'
 
 /** `tandem clean`: removes what an abandoned sync has left on both clusters. */
 
@@ -199,7 +200,7 @@ class Cleaning {
   }
 
   /** Each step can be repeated. The metadata, from which the plan is made, is dropped last. */
-  async #carryOut({ unblock, startBalancer, drop }: CleanPlan): Promise<void> {
+  async #carryOut({ unblock, startBalancer, drop, reservations }: CleanPlan): Promise<void> {
     this.hasBegun = true
     await this.#endWrites()
     const context = this.#beginPhase()
@@ -213,6 +214,10 @@ class Cleaning {
     for (const { cluster, database } of drop)
       await retry(`dropping ${database} on ${cluster}`, context, () =>
         this.#clusters[cluster].write(database, { dropDatabase: 1 }),
+      )
+    for (const cluster of reservations)
+      await retry(`removing the reservation on ${cluster}`, context, () =>
+        new LeftReservation(this.#clusters[cluster], context, this.#databases).remove(),
       )
   }
 

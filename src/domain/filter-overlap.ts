@@ -15,7 +15,9 @@ const everything: readonly Partial<NamespaceFilter>[] = [{}]
  * namespace, whether it exists or not, is selected by both.
  *
  * Whether two regular expressions match a common name cannot be decided in general, so they are taken to do so. An
- * exclusion by a regular expression counts only for listed names, or if it has the same text as a pattern that includes them.
+ * exclusion by a regular expression counts only for listed names and, for databases, if it has the same text as a pattern
+ * that includes them. The same text does not separate two filters for collections: such an exclusion does not apply to the
+ * server's temporary names (`selects`), and an inclusion does, so both filters may select one.
  */
 export function overlapOf(one: NamespaceFilters, other: NamespaceFilters, matches: Matches): string | null {
   const excluded = [...(one.excludeNamespaces ?? []), ...(other.excludeNamespaces ?? [])]
@@ -32,7 +34,7 @@ export function overlapOf(one: NamespaceFilters, other: NamespaceFilters, matche
         continue
       }
       for (const database of databases.names) {
-        const found = inDatabase(database, collections, { filters: [one, other], excluded, matches })
+        const found = inDatabase(database, collections, { filters: [one, other], matches })
         if (found !== null) return found
       }
     }
@@ -42,21 +44,15 @@ export function overlapOf(one: NamespaceFilters, other: NamespaceFilters, matche
 
 interface Parts {
   filters: readonly NamespaceFilters[]
-  excluded: readonly NamespaceFilter[]
   matches: Matches
 }
 
-function inDatabase(database: string, collections: Names, { filters, excluded, matches }: Parts): string | null {
+function inDatabase(database: string, collections: Names, { filters, matches }: Parts): string | null {
   if (!filters.every((filter) => mayHold(filter, matches, database))) return null
-  if (collections.kind === 'listed') {
-    const isSelected = (name: string): boolean => filters.every((filter) => selects(filter, matches, database, name))
-    const found = collections.names.find(isSelected)
-    return found === undefined ? null : `${database}.${found}`
-  }
-  const isExcluded = (entry: NamespaceFilter): boolean =>
-    !isEmpty(common(databasesOf(entry), { kind: 'listed', names: [database] }, matches)) &&
-    collections.patterns.some((pattern) => isSame(pattern, entry.collectionsRegex))
-  return excluded.some(isExcluded) ? null : `${database}.*`
+  if (collections.kind === 'matching') return `${database}.*`
+  const isSelected = (name: string): boolean => filters.every((filter) => selects(filter, matches, database, name))
+  const found = collections.names.find(isSelected)
+  return found === undefined ? null : `${database}.${found}`
 }
 
 function databasesOf({ database, databaseRegex }: Partial<NamespaceFilter>): Names {

@@ -40,7 +40,7 @@ export const reservationMS = 10 * 60_000
  *    record is, the reservation fails, and this instance joins that sync;
  * 3. it reserves the name again after it has stored the record. If somebody has removed the reservation in between
  *    (`tandem clean`) and an instance of an earlier release has begun a sync, the reservation fails, and the start is refused;
- * 4. the reservation is removed when it is older than `reservationMS`, because MongoDB's migration-verifier compares the
+ * 4. any sync or `tandem clean` removes the reservation when it is older than `reservationMS`, because MongoDB's migration-verifier compares the
  *    database that contains it. An instance of an earlier release which has found no sync before the reservation was
  *    written has failed by then. One that is started later finds the collections of the sync, and refuses its start (`DestinationNotEmpty`),
  *    unless it accepts existing data. Instances of this release read the older database again while
@@ -49,6 +49,7 @@ export const reservationMS = 10 * 60_000
 export class OlderMetadata {
   readonly #cluster: Cluster
   readonly #stored: StoredDocuments
+  #reservedAt: Date | null = null
 
   constructor(cluster: Cluster, context: RetryContext) {
     this.#cluster = cluster
@@ -56,11 +57,31 @@ export class OlderMetadata {
     this.#stored = new StoredDocuments(cluster, context, version, olderMetadataDatabase)
   }
 
+  /** When `reserve` has written the reservation last, by the server's clock; null if it holds none. */
+  get reservedAt(): Date | null {
+    return this.#reservedAt
+  }
+
   /** Returns false if a sync of an earlier release is stored here. Renews an existing reservation. */
   async reserve(): Promise<boolean> {
     const change = { $set: { [supersededBy]: metadataDatabase }, $currentDate: { reservedAt: true } }
     // A record does not match, so the upsert collides with its _id, and the result is null.
-    return (await this.#stored.findAndUpdate(collection, { _id: 'sync', ...isReservation }, change, true)) !== null
+    const found = await this.#stored.findAndUpdate(collection, { _id: 'sync', ...isReservation }, change, true)
+    this.#reservedAt = (found?.['reservedAt'] as Date | undefined) ?? null
+    return found !== null
+  }
+
+  /**
+   * Removes the reservation that was written at this time (`reservedAt`), unless another instance has renewed it. Only for a
+   * cluster that stores no sync: another sync that began less than `reservationMS` ago needs the reservation too.
+   */
+  async removeWritten(reservedAt: Date): Promise<void> {
+    await this.#remove({ reservedAt })
+  }
+
+  /** @param afterMS age from which a reservation has expired, by the server's clock */
+  async hasExpired(afterMS: number): Promise<boolean> {
+    return (await this.#stored.findOne(collection, { _id: 'sync', ...isReservation, ...isExpired(afterMS) })) !== null
   }
 
   /**
@@ -70,11 +91,14 @@ export class OlderMetadata {
    * @param afterMS age from which a reservation is removed, by the server's clock
    */
   async removeExpired(afterMS = reservationMS): Promise<void> {
+    await this.#remove(isExpired(afterMS))
+  }
+
+  async #remove(condition: Document): Promise<void> {
     const command = { listCollections: 1, filter: { name: collection, type: 'collection' } }
     const [listed] = (await this.#cluster.read(olderMetadataDatabase, command))['cursor'].firstBatch as Document[]
     if (!listed) return
-    const isExpired = { $expr: { $lte: ['$reservedAt', { $subtract: ['$$NOW', afterMS] }] } }
-    if (!(await this.#stored.findOne(collection, { _id: 'sync', ...isReservation, ...isExpired }))) return
+    if (!(await this.#stored.findOne(collection, { _id: 'sync', ...isReservation, ...condition }))) return
     const drop = { drop: collection, collectionUUID: listed['info'].uuid as unknown }
     try {
       await this.#cluster.write(olderMetadataDatabase, drop, { unfenced: true })
@@ -83,4 +107,8 @@ export class OlderMetadata {
       if (!isGone) throw error
     }
   }
+}
+
+function isExpired(afterMS: number): Document {
+  return { $expr: { $lte: ['$reservedAt', { $subtract: ['$$NOW', afterMS] }] } }
 }

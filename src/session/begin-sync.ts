@@ -10,12 +10,14 @@ import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { OlderMetadata } from '../mongo/older-metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
-import type { RetryContext } from '../mongo/retry.ts'
-import { refuseBeside } from './other-syncs.ts'
+import { type RetryContext, RetryMonitor } from '../mongo/retry.ts'
+import { refuseBeside, storesSync } from './other-syncs.ts'
 import { type CheckedStart, checkStart } from './start-checks.ts'
 
 /** Minimum number of partitions. No sync needs more instances than this, so every instance gets partitions. */
 const partitionsMin = 16
+/** A start that fails tries for at most this time to remove its reservation. */
+const removalMS = 10_000
 
 export interface BeginSyncParts {
   clusters: Record<ClusterName, Cluster>
@@ -58,6 +60,36 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
     return stored
   }
   const older = new OlderMetadata(destination, parts.context)
+  try {
+    return await storeNew(clusters, parts, { facts, older, beside })
+  } catch (error) {
+    // Nobody else would remove it. With a record, the sync removes it when it has expired. This start fails anyway, and
+    // `tandem clean` removes a reservation that stays because of another error.
+    await removeUnneeded(destination, parts.context, older.reservedAt).catch(() => {})
+    throw error
+  }
+}
+
+async function removeUnneeded(destination: Cluster, context: RetryContext, reserved: Date | null): Promise<void> {
+  if (!reserved) return
+  // Limited, because the answer to the start waits for it.
+  const signal = AbortSignal.any([context.signal, AbortSignal.timeout(removalMS)])
+  const limited = { monitor: new RetryMonitor(), signal }
+  if (!(await storesSync(destination, limited))) await new OlderMetadata(destination, limited).removeWritten(reserved)
+}
+
+interface NewSync {
+  facts: CheckedStart
+  older: OlderMetadata
+  beside: () => Promise<void>
+}
+
+/** Reserves the older name and stores the record. Returns the stored record, which may be that of another instance. */
+async function storeNew(
+  { configuration, source, destination }: CheckedClusters,
+  parts: BeginSyncParts,
+  { facts, older, beside }: NewSync,
+): Promise<SyncRecord> {
   // A sync with a name may run beside one of an earlier release. `beside` compares their filters.
   const isNamed = syncNameOf(destination.metadataDatabase) !== null
   const [, isReserved] = await both(appendOplogNote(source, 'start'), older.reserve())

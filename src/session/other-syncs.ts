@@ -63,8 +63,8 @@ export async function refuseBeside(configuration: StartConfiguration, clusters: 
     if (overlap !== null)
       throw new RefusedError(
         'SyncsOverlap',
-        `${named(other)} syncs into the same destination, and both select ${overlap}; change the filters (includeNamespaces, excludeNamespaces), ` +
-          'or remove that sync with tandem clean if it has ended',
+        `${named(other)} syncs into the same destination, and both select ${overlap}; change the filters (includeNamespaces, excludeNamespaces) so that they list other databases or collections ` +
+          '(excluding by collectionsRegex is not enough), or remove that sync with tandem clean if it has ended',
       )
     const blocks =
       blocksDestination(configuration) ||
@@ -136,7 +136,7 @@ export class OtherSyncs {
     }
   }
 
-  /** Checks twice a minute until `end`, and removes an expired reservation of the older name. */
+  /** Checks twice a minute until `end`, and removes an expired reservation of the older name on both clusters. */
   begin(onFound: (failure: Failure) => void): void {
     this.#timer ??= setInterval(() => {
       if (this.#checking) return
@@ -153,18 +153,22 @@ export class OtherSyncs {
   }
 
   async #watch(onFound: (failure: Failure) => void): Promise<void> {
-    const { destination, context } = this.#parts
+    const { source, destination, context } = this.#parts
     const signal = AbortSignal.any([context.signal, AbortSignal.timeout(patienceMS)])
     const limited = { monitor: new RetryMonitor(), signal }
     try {
       await this.check(limited)
-      await new OlderMetadata(destination, limited).removeExpired()
     } catch (error) {
       // Anything else, such as a missing privilege on another database, does not concern this sync. The next check follows soon.
       const conflicts: FailureName[] = ['StoredStateConflict', 'SyncsOverlap']
       const isConflict = error instanceof FatalError && conflicts.includes(error.failure)
       if (this.#timer !== null && isConflict) onFound(toFailure(error))
     }
+    // The source may hold one from the time when it was a destination. A reservation concerns no running sync, so it does
+    // not matter whether one can be removed, for example because of a missing privilege.
+    await Promise.allSettled(
+      [destination, source].map((cluster) => new OlderMetadata(cluster, limited).removeExpired()),
+    )
   }
 }
 
@@ -187,6 +191,27 @@ async function readOthers({ destination, context }: Beside, unreadable: 'refuse'
   return others.filter((other) => other !== null)
 }
 
+/**
+ * True if the metadata of a sync is stored on this cluster, or metadata that cannot be read.
+ * @param except metadata databases that do not count
+ */
+export async function storesSync(
+  cluster: Cluster,
+  context: RetryContext,
+  except: readonly string[] = [],
+): Promise<boolean> {
+  for (const database of await listMetadata(cluster, context)) {
+    if (except.includes(database)) continue
+    try {
+      if (await new Metadata(cluster, context, undefined, database).loadSync()) return true
+    } catch (error) {
+      if (error instanceof FatalError && unreadableBecause.includes(error.failure)) return true
+      throw error
+    }
+  }
+  return false
+}
+
 async function readOther(destination: Cluster, database: string, context: RetryContext): Promise<OtherSync | null> {
   const record = await new Metadata(destination, context, undefined, database).loadSync()
   if (!record) return null
@@ -196,11 +221,11 @@ async function readOther(destination: Cluster, database: string, context: RetryC
   return { database, record, sync, filters: [inForce, ...(filterChange?.before ?? [])] }
 }
 
-async function listMetadata(destination: Cluster, context: RetryContext): Promise<string[]> {
+async function listMetadata(cluster: Cluster, context: RetryContext): Promise<string[]> {
   // Without regard to case, because the server accepts no two names that differ only in it.
   const filter = { name: { $regex: metadataDatabasePattern, $options: 'i' } }
   const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false, filter }
-  const reply = await retry('listing the syncs of the destination', context, () => destination.read('admin', command))
+  const reply = await retry('listing the syncs of a cluster', context, () => cluster.read('admin', command))
   return (reply['databases'] as { name: string }[]).map(({ name }) => name).sort()
 }
 

@@ -81,10 +81,23 @@ describe('two filters', () => {
       null,
     ],
     [
+      // Both select tmp.agg_out.…, because an exclusion by a pattern does not apply to temporary names.
       'of a pattern of collections, which the other excludes',
-      including({ database: 'a', collectionsRegex: regex('^x') }),
+      including({ database: 'a', collectionsRegex: regex('^(?!x)') }),
+      excluding({ database: 'a', collectionsRegex: regex('^(?!x)') }),
+      'a.*',
+    ],
+    [
+      'of listed collections that a pattern of the other excludes',
+      including({ database: 'a', collections: ['x1', 'x2'] }),
       excluding({ database: 'a', collectionsRegex: regex('^x') }),
       null,
+    ],
+    [
+      'of a listed temporary name that a pattern of the other excludes',
+      including({ database: 'a', collections: ['x', 'tmp.agg_out.1'] }),
+      excluding({ database: 'a', collectionsRegex: regex('.') }),
+      'a.tmp.agg_out.1',
     ],
     [
       'of two patterns of collections in one database',
@@ -102,7 +115,9 @@ describe('two filters', () => {
 describe('filters of any form', () => {
   const databases = ['a', 'ab', 'b']
   const collections = ['x', 'xy', 'y']
-  const pattern = (names: string[]) => fc.constantFrom(...names, 'a|x', '.').map((text) => ({ pattern: `^${text}` }))
+  const temporary = ['tmp.agg_out.1', 'tmpabcde.renameCollection']
+  const pattern = (names: string[]) =>
+    fc.constantFrom(...names, 'a|x', '.', 'tmp', '(?!x)').map((text) => ({ pattern: `^${text}` }))
   const entry: fc.Arbitrary<NamespaceFilter> = fc
     .tuple(
       fc.oneof(
@@ -111,7 +126,7 @@ describe('filters of any form', () => {
       ),
       fc.oneof(
         fc.constant({}),
-        fc.subarray(collections, { minLength: 1 }).map((names) => ({ collections: names })),
+        fc.subarray([...collections, 'tmp.agg_out.1'], { minLength: 1 }).map((names) => ({ collections: names })),
         pattern(collections).map((collectionsRegex) => ({ collectionsRegex })),
       ),
     )
@@ -124,7 +139,7 @@ describe('filters of any form', () => {
       fc.property(filters, filters, (one, other) => {
         if (overlap(one, other) !== null) return
         for (const database of [...databases, 'c', 'xx'])
-          for (const collection of [...collections, 'z', 'aa'])
+          for (const collection of [...collections, ...temporary, 'z', 'aa'])
             expect(selects(one, matches, database, collection) && selects(other, matches, database, collection)).toBe(
               false,
             )
