@@ -58,7 +58,13 @@ describe('an expired reservation', () => {
   const watch = (): void => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     const selection = new Selection(source, configuration)
-    const others = new OtherSyncs({ source, destination, context, selection: () => selection })
+    const others = new OtherSyncs({
+      record: { sourceIdentity: 'zero', destinationIdentity: 'one' },
+      source,
+      destination,
+      context,
+      selection: () => selection,
+    })
     others.begin(() => {})
     vi.advanceTimersByTime(30_000)
     others.end()
