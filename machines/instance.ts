@@ -41,14 +41,12 @@ import { verificationMachine } from './verification.ts'
  *     draining      A pause was requested. Both workers finish the work under way, store their positions and report
  *                   that. Leaving `replicating` earlier would abandon their work, because XState does not await an
  *                   invoked actor that it stops.
- *     committing    This instance takes part in the commit. Once the commit timestamp is known, events are applied up
- *                   to it.
+ *     committing    This instance takes part in the commit, and applies events up to its timestamp once that is known.
  *   finishing     This instance has applied every event up to the commit timestamp and gives its partitions back. The
  *                 coordinator completes the remaining steps (`awaiting`). Once the commit is decided, it can only be
  *                 completed (`handedOver`).
  * paused        Lasts until `sync.resume`, also across restarts. The instance may only undo an aborted commit, and
- *               retries that when it fails. If another process with the same id takes the lease, this one cannot
- *               resume.
+ *               retries that when it fails. It cannot resume if another process with its id takes the lease.
  * committed     The sync in this direction is complete. The instance stores its final state, then gives its lease back.
  * reversing     Source and destination swap roles.
  *   moving        The metadata moves to the new destination. The old metadata is valid until the move is acknowledged.

@@ -4,12 +4,13 @@ import { SyncStore } from '../../src/coordination/sync-store.ts'
 import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import type { ClusterName } from '../../src/mongo/cluster.ts'
 import type { ClusterFacts } from '../../src/mongo/identity.ts'
-import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
 import { OlderMetadata } from '../../src/mongo/older-metadata.ts'
 import { swappedRecord } from '../../src/reverse/move-metadata.ts'
 import { findStoredSync } from '../../src/session/find-stored.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 import { olderContext, olderSyncs } from '../older/stages-of-0.1.ts'
+import { storedRecord } from './stored-record.ts'
 
 /**
  * Which record on the two clusters is trusted. Any user may have written the record on a source. cluster0 is the first
@@ -32,30 +33,18 @@ const facts = (identity: string) => ({ identity }) as ClusterFacts
 const find = () => findStoredSync(clusters(), { cluster0: facts('zero'), cluster1: facts('one') }, two.context)
 const conflict = expect.objectContaining({ failure: 'StoredStateConflict' })
 
-const begun: SyncRecord = {
-  configuration: {
-    ...olderContext.configuration,
-    ...{ existingData: 'refuse', timeseries: 'refuse', copyInNaturalOrder: null, detectRandomId: true },
-  },
-  sourceIdentity: 'zero',
-  destinationIdentity: 'one',
-  startTime: 7n,
-  partitions: 16,
-  redis: false,
-  generation: 0,
-}
-const reversed = swappedRecord(begun, { kind: 'time', time: 9n })
+const reversed = swappedRecord(storedRecord, { kind: 'time', time: 9n })
 const planted = { ...reversed, configuration: { ...reversed.configuration, enableUserWriteBlocking: 'none' as const } }
 
 describe('a record on the source', () => {
   it.each([
-    ['of a reversal that no instance has begun', reversed],
+    ['of a reversal that no instance has storedRecord', reversed],
     ['of a much later reversal', { ...reversed, generation: 1_001 }],
     ['with the generation of the record on the destination', { ...reversed, generation: 0 }],
     ['with a negative generation', { ...reversed, generation: -1 }],
     ['whose generation is not a number', { ...reversed, generation: Number.NaN }],
   ])('%s is refused with StoredStateConflict', async (_what, record) => {
-    await on('cluster1').saveSync(begun)
+    await on('cluster1').saveSync(storedRecord)
     await stored('cluster1').collection<{ _id: string }>('leases').insertOne({ _id: 'instance:tandem' })
     await on('cluster0').saveSync(record)
     await expect(find()).rejects.toThrow(conflict)
@@ -67,9 +56,9 @@ describe('a record on the source', () => {
   })
 
   it('is refused, during a reversal and after it, unless it equals the record that the destination has announced', async () => {
-    await on('cluster1').saveSync(begun)
+    await on('cluster1').saveSync(storedRecord)
     await on('cluster1').announceMove(reversed)
-    expect(await find()).toEqual(begun)
+    expect(await find()).toEqual(storedRecord)
     await on('cluster0').saveSync(planted)
     await expect(find()).rejects.toThrow(conflict)
     await on('cluster0').saveSync(reversed)
@@ -112,7 +101,7 @@ describe('a sync that an earlier release reversed, which announced nothing', () 
   const context = { ...olderContext, ...olderSyncs['reversal died at reverseSwitch'].instance }
 
   it('is trusted while the reversal is under way when the previous release reversed it', async () => {
-    await on('cluster1').saveSync(begun)
+    await on('cluster1').saveSync(storedRecord)
     await on('cluster0').saveSync(reversed)
     const moving = { revision: 9, value: { reversing: 'moving' }, context: {} }
     await new SyncStore(clusters().cluster1, two.context, 0).begin(moving as never)
@@ -124,7 +113,7 @@ describe('a sync that an earlier release reversed, which announced nothing', () 
   })
 
   it('is trusted while the reversal is under way when an even earlier release reversed it', async () => {
-    await on('cluster1').saveSync(begun)
+    await on('cluster1').saveSync(storedRecord)
     await on('cluster0').saveSync(reversed)
     const { stages } = olderSyncs['reversal died at reverseSwitch']
     await stored('cluster1')
@@ -140,8 +129,8 @@ describe('a sync that an earlier release reversed, which announced nothing', () 
 
 it('the record of a sync that was never reversed is trusted when it is the only record', async () => {
   expect(await find()).toBeNull()
-  await on('cluster1').saveSync(begun)
-  expect(await find()).toEqual(begun)
+  await on('cluster1').saveSync(storedRecord)
+  expect(await find()).toEqual(storedRecord)
 })
 
 describe('the metadata database', () => {
@@ -150,8 +139,8 @@ describe('the metadata database', () => {
   const both = (name: string) => [name, name]
 
   it('of a sync of an earlier release is the older one, on both clusters, also after a reversal', async () => {
-    await older('cluster1').saveSync(begun)
-    expect(await find()).toEqual(begun)
+    await older('cluster1').saveSync(storedRecord)
+    expect(await find()).toEqual(storedRecord)
     expect(databases()).toEqual(both(olderMetadataDatabase))
     await on('cluster1').announceMove(reversed)
     await on('cluster0').saveSync(reversed)
@@ -165,8 +154,8 @@ describe('the metadata database', () => {
     for (const cluster of [two.source, two.destination]) cluster.metadataDatabase = olderMetadataDatabase
     expect(await find()).toBeNull()
     expect(databases()).toEqual(both(metadataDatabase))
-    await on('cluster1').saveSync(begun)
-    expect(await find()).toEqual(begun)
+    await on('cluster1').saveSync(storedRecord)
+    expect(await find()).toEqual(storedRecord)
     expect(databases()).toEqual(both(metadataDatabase))
   })
 
@@ -177,7 +166,7 @@ describe('the metadata database', () => {
   ] as const)(
     'is refused with StoredStateConflict when the new one holds a sync on %s and the older one on %s',
     async (ours, theirs) => {
-      const of = { cluster1: begun, cluster0: reversed }
+      const of = { cluster1: storedRecord, cluster0: reversed }
       await on(ours).saveSync(of[ours])
       await older(theirs).saveSync(of[theirs])
       const text = new RegExp(
@@ -191,8 +180,8 @@ describe('the metadata database', () => {
   it('is the new one although the older name is reserved', async () => {
     expect(await new OlderMetadata(two.destination, two.context).reserve()).toBe(true)
     expect(await find()).toBeNull()
-    await on('cluster1').saveSync(begun)
-    expect(await find()).toEqual(begun)
+    await on('cluster1').saveSync(storedRecord)
+    expect(await find()).toEqual(storedRecord)
     expect(databases()).toEqual(both(metadataDatabase))
   })
 })

@@ -2,11 +2,11 @@ import fc from 'fast-check'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { FatalError } from '../../src/domain/errors.ts'
 import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
-import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
+import { Metadata } from '../../src/mongo/metadata.ts'
 import { OlderMetadata } from '../../src/mongo/older-metadata.ts'
 import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
-import { olderContext } from '../older/stages-of-0.1.ts'
+import { storedRecord } from './stored-record.ts'
 
 /** Instances of an earlier release and of this one that are started together, and agree on one metadata database. */
 
@@ -18,19 +18,6 @@ const older = () => two.destinationClient.db(olderMetadataDatabase)
 const newer = () => two.destinationClient.db(metadataDatabase)
 const ids = async (database: ReturnType<typeof older>) => await database.collection('sync').find().toArray()
 const reservation = () => new OlderMetadata(two.destination, two.context)
-
-const record: SyncRecord = {
-  configuration: {
-    ...olderContext.configuration,
-    ...{ existingData: 'refuse', timeseries: 'refuse', copyInNaturalOrder: null, detectRandomId: true },
-  },
-  sourceIdentity: 'zero',
-  destinationIdentity: 'one',
-  startTime: 7n,
-  partitions: 16,
-  redis: false,
-  generation: 0,
-}
 
 /**
  * How an instance joined a sync: the database that it uses from then on. Null: its start was refused. Each call performs
@@ -111,7 +98,7 @@ function thisRelease(): Starting {
     },
     async () => ((await reservation().reserve()) ? undefined : await joinOlder(join)()),
     async () => {
-      await new Metadata(two.destination, two.context).createSync(record)
+      await new Metadata(two.destination, two.context).createSync(storedRecord)
       return undefined
     },
     async () => {
@@ -194,7 +181,7 @@ describe('a reservation', () => {
 
   it('is not removed in place of the record of a sync', async () => {
     await older().dropDatabase()
-    await new Metadata(two.destination, two.context, undefined, olderMetadataDatabase).createSync(record)
+    await new Metadata(two.destination, two.context, undefined, olderMetadataDatabase).createSync(storedRecord)
     await reservation().removeExpired(0)
     expect(await ids(older())).toHaveLength(1)
     expect(await reservation().reserve()).toBe(false)

@@ -8,7 +8,7 @@ import { findBeside, OtherSyncs, refuseBeside } from '../../src/session/other-sy
 import { findEverything, readClusters } from '../../src/session/start-checks.ts'
 import { testCluster, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
-import { olderContext } from '../older/stages-of-0.1.ts'
+import { storedConfiguration, storedRecord } from './stored-record.ts'
 
 /** A sync whose user lacks privileges, beside other syncs into the same destination. */
 
@@ -16,8 +16,7 @@ const one = oneSet({ auth: true })
 const context = testContext()
 const database = (name: string) => ({ includeNamespaces: [{ database: name }], excludeNamespaces: null })
 const configured = (name: string): StartConfiguration => ({
-  ...olderContext.configuration,
-  ...{ existingData: 'refuse', timeseries: 'refuse', copyInNaturalOrder: null, detectRandomId: true },
+  ...storedConfiguration,
   ...{ enableUserWriteBlocking: 'none', reversible: false },
   ...database(name),
 })
@@ -36,9 +35,8 @@ it('continues, and may be committed, if its user may not read the metadata of a 
   const limited = testCluster(uri)
   try {
     await new Metadata(one.cluster, context, undefined, `${metadataDatabase}_later`).createSync({
+      ...storedRecord,
       configuration: configured('shop'),
-      ...{ sourceIdentity: 'zero', destinationIdentity: 'one', startTime: 7n, partitions: 16, redis: false },
-      generation: 0,
     })
     const selection = new Selection(limited, database('app'))
     const others = new OtherSyncs({
@@ -101,10 +99,7 @@ it('ends for a sync of an earlier release between the same clusters, and for no 
       selection: () => selection,
     })
     const older = new Metadata(one.cluster, context, undefined, olderMetadataDatabase)
-    const stored = {
-      configuration: configured('shop'),
-      ...{ startTime: 7n, partitions: 16, redis: false, generation: 0 },
-    }
+    const stored = { ...storedRecord, configuration: configured('shop') }
     await older.createSync({ ...stored, sourceIdentity: 'third', destinationIdentity: 'zero' })
     await others.check(context)
     await one.client.db(olderMetadataDatabase).dropDatabase()

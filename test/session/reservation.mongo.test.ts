@@ -10,8 +10,8 @@ import { OtherSyncs } from '../../src/session/other-syncs.ts'
 import { readClusters } from '../../src/session/start-checks.ts'
 import { CleanedPair } from '../clean/cleaned-pair.ts'
 import { testCluster, testContext } from '../mongo/clusters.ts'
-import { olderContext } from '../older/stages-of-0.1.ts'
 import { failPoint } from '../support/fail-point.ts'
+import { storedConfiguration, storedRecord } from './stored-record.ts'
 
 /** A reservation of the database of earlier releases does not stay for ever, however its sync ends. */
 
@@ -28,16 +28,14 @@ beforeEach(() => {
 })
 
 const configuration: StartConfiguration = {
-  ...olderContext.configuration,
-  ...{ existingData: 'refuse', timeseries: 'refuse', copyInNaturalOrder: null, detectRandomId: true },
+  ...storedConfiguration,
   ...{ enableUserWriteBlocking: 'none', reversible: false },
   ...{ source: 'cluster0', destination: 'cluster1' },
   ...{ includeNamespaces: [{ database: 'shop' }], excludeNamespaces: null },
 }
 const recordOf = (database: string): SyncRecord => ({
+  ...storedRecord,
   configuration: { ...configuration, includeNamespaces: [{ database }] },
-  ...{ sourceIdentity: 'zero', destinationIdentity: 'one', startTime: 7n, partitions: 16, redis: false },
-  generation: 0,
 })
 const storeSync = async (name: string, database = 'blog') =>
   await new Metadata(destination, context, undefined, `${metadataDatabase}_${name}`).createSync(recordOf(database))
