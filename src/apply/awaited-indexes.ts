@@ -39,7 +39,7 @@ export class AwaitedIndexes {
   readonly #parts: AwaitedIndexesParts
   #work: Promise<void> | null = null
   #reloadedAt = 0
-  /** The failure that ended the last builds. */
+  /** The error that ended the last builds; null if none has failed. */
   failure: unknown = null
 
   constructor(parts: AwaitedIndexesParts) {

@@ -28,7 +28,7 @@ export interface CopyEndsParts {
   shared: boolean
 }
 
-/** Finishes a collection for the partitions of one instance, once all instances have ended the collection's copy. */
+/** Ends the copies of collections for the partitions of one instance. */
 export class CopyEnds {
   readonly #parts: CopyEndsParts
   readonly #oneAtATime = pLimit(1)
@@ -40,10 +40,11 @@ export class CopyEnds {
   }
 
   /**
-   * Ends the copy of this collection for the partitions that are applied here. A convergence may have recorded very
-   * many tombstones, so batches of events are routed between two turns. One collection ends at a time, because several
-   * turns in a row would delay events longer. When all partitions have ended the copy, the tombstones are removed while
-   * events are applied. A removal that was interrupted continues when this method is called again.
+   * Ends the copy of this collection for the partitions that are applied here. Called when all segments of the
+   * collection are stored as done. A convergence may have recorded very many tombstones, so batches of events are routed
+   * between two turns. Only one collection has turns at a time, because turns of several collections in a row would
+   * delay events longer. When all partitions have ended the copy, the tombstones are removed while events are applied.
+   * The next call continues a removal that was interrupted.
    * @param turn runs the given work while no write is in flight and no event is routed
    */
   async end(entry: CatalogEntry, turn: (work: () => Promise<void>) => Promise<void>): Promise<void> {
@@ -64,7 +65,7 @@ export class CopyEnds {
     if (entry.hasTombstones) await this.#removeTombstones(entry)
   }
 
-  /** Stops removals. Resolves when none is under way. The next event application continues them. */
+  /** Stops removals of tombstones. Resolves when none is in progress. The next event application continues them. */
   async close(): Promise<void> {
     this.#closed.abort()
     await Promise.allSettled(this.#removals)
@@ -113,8 +114,8 @@ export class CopyEnds {
   }
 
   /**
-   * Removes the tombstones of a collection whose copy all partitions have ended. Until then, the owners of the other
-   * partitions need them, and the last of these owners removes them.
+   * Removes the tombstones of a collection if all partitions have ended its copy. Otherwise the owners of the other
+   * partitions still need the tombstones, and the last of these owners removes them.
    */
   async #removeTombstones(entry: CatalogEntry): Promise<void> {
     const { tombstones } = this.#parts.metadata

@@ -12,7 +12,7 @@ export interface DroppedCollection {
 }
 
 /**
- * Returns the collections of the catalog that these events drop. Called before the events are followed.
+ * Returns the collections of the catalog that these events drop. Call it before the events are followed.
  *
  * On a replica set, a drop does not end a UUID: `applyOps` creates a collection with a given UUID, and
  * `mongorestore --drop --preserveUUID` drops a collection and creates it again in this way. A read of the source's
@@ -39,8 +39,8 @@ export function droppedBy(events: readonly ChangeEvent[], catalog: Catalog, befo
  * namespace. The source had created them again when its catalog was read, so the destination may have documents of the
  * dropped collection. They must be converged. Omits collections whose convergence began after the drop.
  *
- * A collection that was dropped here and then created again is not returned: it had no documents then, and the events
- * of its later documents follow.
+ * A collection that tandem has dropped on the destination and created again is not returned: it was empty when it was
+ * created, and all its later documents have events.
  */
 export function createdAgain(dropped: readonly DroppedCollection[], catalog: Catalog): Map<string, string> {
   const again = new Map<string, string>()

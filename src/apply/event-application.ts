@@ -75,7 +75,7 @@ export interface EventApplicationParts {
   onAnswered?: () => void
   /** True when several instances share the events. Each cluster time with DDL events then has its own barrier. */
   shared: boolean
-  /** Whether the source has a collection with this UUID under a selected name. */
+  /** Resolves with true if the source has a collection with this UUID under a selected name. */
   isOnSource: (database: string, uuid: string) => Promise<boolean>
 }
 
@@ -164,7 +164,7 @@ export class EventApplication {
 
   /** Resolves when drained: all events read are applied and the position is stored. Rejects on a failure. */
   async run(): Promise<void> {
-    // A write that takes longer than the interval, on a distant cluster, must not make later ones wait in a queue.
+    // On a distant cluster, a write may take longer than the interval. Later writes must not queue up behind it.
     const saver = setInterval(() => {
       if (!this.#isSaving) this.#savePosition()
     }, savePositionMS)
@@ -214,8 +214,8 @@ export class EventApplication {
 
   /**
    * Stores the start as the position of all partitions. Partitions that were ahead apply their events again, older
-   * versions first. If this instance ends in between, the next owner must repeat them, too. From here on, a delayed
-   * write of a former owner cannot advance the position.
+   * versions first. If this instance ends in between, the next owner must apply these events again, too. From here on, a
+   * delayed write of a former owner cannot advance the position.
    */
   async #beginAt(start: StreamPosition): Promise<void> {
     const { metadata, partitions } = this.#parts
@@ -311,7 +311,7 @@ export class EventApplication {
     if (definitions.length > 0) await followCollected()
   }
 
-  /** The barrier: no writes are in flight while names, options and indexes change. */
+  /** Follows definition events behind a barrier: no write is in flight while names, options and indexes change. */
   async #applyDefinitions(events: ChangeEvent[]): Promise<void> {
     await this.#lanes.drain()
     if (this.#failure) return
@@ -344,8 +344,8 @@ export class EventApplication {
   /**
    * Handles an event of a collection that is not in the catalog. Usually the collection was dropped or was renamed out of
    * the selection. If the source still has it under a selected name, its earlier events were skipped or do not exist.
-   * Either a read of the catalog took place while it was renamed out, and it was renamed back later, or the stream has
-   * no create event for it.
+   * Either tandem read the catalog while the collection had an excluded name, and the source renamed it back later, or
+   * the stream has no create event for it.
    */
   async #lookUp(event: ChangeEvent): Promise<CatalogEntry | undefined> {
     if (this.#gone.has(event.uuid) || !isUserCollection(event.collection)) return undefined

@@ -59,7 +59,7 @@ export class DefinitionFollower {
   #reachedBarrier: ClusterTime | null = null
   /** True while the events of this instance wait at a barrier. */
   #waits = false
-  /** The coordinator term in which this instance reads, or has read, the destination's collection names. */
+  /** The last coordinator term for which `#takeOver` has begun its work, and the promise of that work. */
   #takenOver: { term: number; done: Promise<void> } | null = null
   /** Serializes definition changes, and index builds after a copy. Document events do not wait for it. */
   readonly #gate = pLimit(1)
@@ -222,7 +222,8 @@ export class DefinitionFollower {
       const changed = [...redefined.keys(), ...databases]
       if (changed.length === 0) return
       const clones = await this.#followSilent(changed, databases)
-      // Outside the barrier: `converge` waits until event application has ended, and that waits for the barrier.
+      // This call is outside the barrier, because `converge` waits for the end of event application, which waits for the
+      // barrier.
       if (clones.size > 0) await this.#parts.converge(clones, ended)
     } else {
       this.resharding = (await retry(what, context, () => definitions.silentlyResharded())).resharding
@@ -235,8 +236,8 @@ export class DefinitionFollower {
   /** Follows silent DDL as far as possible. Returns the collections that must be converged. */
   async #followSilent(changed: string[], resharded: string[]): Promise<ReadonlyMap<string, string>> {
     const { shared, definitions, coordination } = this.#parts
-    // Silent DDL has no cluster time at which a barrier could be set. If several instances apply events, the commit
-    // follows it.
+    // Silent DDL has no cluster time at which a barrier could be set. If several instances apply events, it is followed
+    // only at the commit, except for new placements of databases, which need no barrier.
     if (!coordination.ownsAll) {
       let clones: ReadonlyMap<string, string> = new Map()
       await shared.exclusively(async () => {
@@ -254,7 +255,10 @@ export class DefinitionFollower {
     }
   }
 
-  /** Runs once per coordinator term: a predecessor may have crashed after a rename, before it stored the catalog. */
+  /**
+   * Takes over barriers and corrects collection names, once per coordinator term: a predecessor may have crashed after a
+   * rename and before it stored the catalog.
+   */
   async #takeOver(): Promise<void> {
     const { shared, coordination, barriers } = this.#parts
     const { coordinatorEpoch: term } = coordination

@@ -24,7 +24,7 @@ const burstEventsPerMS = 2
 const burstHoldMS = 1_500
 /** A burst is over when no event has arrived for this long. */
 const burstPauseMS = 60
-/** A lane with this many documents is sent without waiting any longer. */
+/** The batch of a lane is sent at once when it has this many documents. */
 const eagerCount = 15_000
 /** The reader waits while the pending identities and inline documents of all lanes exceed one of these limits. */
 const pendingBytesMax = 48 * 1024 * 1024

@@ -23,9 +23,9 @@ export class ObservedDefinitions {
   }
 
   /**
-   * Whether all changes of the touched definitions up to this time are reconciled.
-   * @param isKnown whether a collection is in the catalog. A collection that is not was dropped before the last read,
-   * or is not selected.
+   * Returns true if all changes of the touched definitions up to this time are reconciled.
+   * @param isKnown true for a collection in the catalog. Any other collection was dropped before the last read, or is
+   * not selected.
    */
   hasAll(touched: Touched, time: ClusterTime, isKnown: (uuid: string) => boolean): boolean {
     for (const [database, uuids] of touched) {

@@ -131,7 +131,10 @@ export class OwnedPartitions {
     this.#current?.drainTo(time)
   }
 
-  /** Called with true before a commit calls `drainTo`, and with false if that commit is refused: a long server-side wait for events would delay the commit. */
+  /**
+   * Makes the server answer sooner when it has no events, because its wait for events would delay a commit.
+   * @param pollsFast true before a commit calls `drainTo`, false if that commit is refused
+   */
   expedite(pollsFast: boolean): void {
     if (this.#current) this.#current.pollsFast = pollsFast
   }
@@ -154,7 +157,8 @@ export class OwnedPartitions {
 
   /**
    * Releases the partitions that are assigned to other instances. Returns those that stay, with their stored positions.
-   * The catalog is reloaded and the positions are read after the copies were claimed (`claimCopies`).
+   * The catalog and the positions are read only after `claimCopies`, because from then on no former owner of a partition
+   * can end a copy for it.
    */
   async #claimed(): Promise<Map<number, OwnedPartition>> {
     const { coordination, metadata, catalog } = this.#parts
