@@ -83,7 +83,7 @@ export class CollectionCopy {
     this.#progress = new SegmentProgress(parts.metadata.segments, parts.coordination.token)
   }
 
-  /** Resolves when `close` has ended. */
+  /** Resolves when `close` has finished. */
   get over(): Promise<void> {
     return this.#over.promise
   }

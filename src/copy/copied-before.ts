@@ -12,12 +12,12 @@ type Parts = Pick<CopySegmentParts, 'source' | 'destination' | 'locate'>
 /**
  * After a read in natural order has started again from the beginning, skips documents that already exist on the
  * destination. A read of the destination's `_id` index costs less than inserts that the server refuses. An existing
- * document is at least as new as the one that was read, as it is when the server refuses an insert.
+ * document is at least as new as the one that was read. The same holds when the server refuses an insert.
  */
 export class CopiedBefore {
   readonly #parts: Parts
   readonly #entry: CatalogEntry
-  /** Whether the documents of the next batch probably exist. */
+  /** True if most documents of the next batch probably exist on the destination. */
   #asks: boolean
 
   private constructor(parts: Parts, entry: CatalogEntry, asks: boolean) {
@@ -27,8 +27,8 @@ export class CopiedBefore {
   }
 
   /**
-   * Null for a segment without `natural`, and for a collection in which another document may have the same `_id`:
-   * there, an existing `_id` does not prove that this document exists.
+   * Returns null for a segment without `natural`, and for a collection in which another document may have the same
+   * `_id`: there, an existing `_id` does not prove that this document exists.
    */
   static of(parts: Parts, entry: CatalogEntry, segment: Segment): CopiedBefore | null {
     if (!segment.natural || mayRepeatIds(parts.source, parts.destination, entry)) return null
@@ -51,6 +51,7 @@ export class CopiedBefore {
 
   /**
    * Called after an insert.
+   * @param documents the number of documents in the insert
    * @param existing the number of documents that were refused because they exist
    */
   inserted(documents: number, existing: number): void {

@@ -52,7 +52,7 @@ export class CopyOrder {
     return isRandomOrder(recordIds) ? { order: 'natural', reason: 'random _id' } : null
   }
 
-  /** Why a collection cannot be copied in natural order; null if it can. */
+  /** Returns why a collection cannot be copied in natural order; null if it can. */
   #obstacle(entry: CatalogEntry): string | null {
     const { source, destination } = this.#clusters
     if (isCapped(entry.wanted.options)) return 'capped collections are always copied in natural order'
@@ -64,9 +64,9 @@ export class CopyOrder {
   }
 
   /**
-   * Whether natural order may be chosen without a request. It may not where it has a disadvantage that the user has not
-   * accepted: through mongos, an interrupted read starts again at the beginning, and reads in natural order do not use
-   * secondaries.
+   * Returns true if natural order may be chosen although it was not requested. It is not chosen where it has a
+   * disadvantage that the user has not accepted: through mongos, an interrupted read starts again at the beginning, and
+   * reads in natural order do not use secondaries.
    */
   #mayDetect(entry: CatalogEntry): boolean {
     const { source } = this.#clusters

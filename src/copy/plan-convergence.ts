@@ -115,7 +115,7 @@ export async function planConvergence(
     }
   }
 
-  /** Stores that these collections are copied or compared from the beginning. Removes what an earlier copy stored. */
+  /** Stores that these collections must be copied or compared from the beginning. Removes what an earlier copy stored. */
   const reset = async (some: CatalogEntry[]): Promise<void> => {
     const unplanned = { state: 'copying', planned: false, totalCopied: null } as const
     for (const entry of some) Object.assign(entry, { ...unplanned, endedPartitions: new Set() })
@@ -147,7 +147,7 @@ export async function planConvergence(
   const isNew = (entry: CatalogEntry): boolean =>
     entry.state === 'copying' && (!known.has(entry) || (!entry.planned && entry.convergedFrom === null))
   const concerned = catalog.entries().filter((entry) => isConcerned(entry) || isNew(entry))
-  // The other collections are new for the sync, or left the selection and came back.
+  // The other collections are new for the sync, or were outside the selection for a while.
   const prepared = new Set(entries)
   const others = concerned.filter((entry) => !prepared.has(entry))
   for (const entry of others) entry.converging ||= known.has(entry) && isConcerned(entry)

@@ -56,7 +56,8 @@ export async function equalUnderCollation(
   const affected = idElements.filter(([type]) => affectedTypes.has(type as number))
   if (!collation || !isCollated(entry.wanted.options) || affected.length < 2) return []
   const equal: Buffer[] = []
-  // Two equal `_id`s must not be in different commands, so the bounds of the commands overlap by one `_id`.
+  // Equal `_id`s of a range are adjacent. Consecutive commands overlap by one `_id`, so that each pair of neighbours is
+  // in one command.
   for (let from = 0; from < affected.length - 1; from += comparedAtOnce) {
     const part = affected.slice(from, from + comparedAtOnce + 1)
     const command = {
@@ -78,7 +79,7 @@ export async function equalUnderCollation(
 
 /** The types that a collation compares differently: text, and documents that may contain text. */
 const affectedTypes = new Set<number>([bsonType.string, bsonType.document])
-/** Keeps a command below 16 MB, because the `_id` of an index is shorter than 16 KB except in rare cases. */
+/** Keeps a command below 16 MB, because an `_id` is longer than 16 KB only in rare cases. */
 const comparedAtOnce = 500
 
 /**
@@ -95,7 +96,7 @@ export class AdjacentIds {
     this.#entry = entry
   }
 
-  /** Null if the source cannot hold two documents with the same `_id`. */
+  /** Returns null if the source cannot hold two documents with the same `_id`. */
   static of(source: Cluster, destination: Cluster, entry: CatalogEntry): AdjacentIds | null {
     return mayRepeatIds(source, destination, entry) ? new AdjacentIds(source, entry) : null
   }

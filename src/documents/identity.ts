@@ -5,14 +5,14 @@ export { idElementOf, idOf } from '../domain/id-element.ts'
 
 /**
  * One changed document, with the content of the newest event of the batch. Earlier events contribute only to the flags
- * `fresh`, `inserted` and `folded`.
+ * `fresh`, `inserted`, `folded` and `keyed`, and may make `documentKey` and `deletedKey` null.
  */
 export interface Identity {
   /** The whole `_id` element: type byte, "_id\0", value. */
   idElement: Buffer
   /**
-   * The document key that all events of the batch have in common; null if they have different ones, or if it is not
-   * known. A deleted document has no key here, because it may exist again under another one.
+   * The document key that all events of the batch name. Null if their keys differ, if an event names none, or if an
+   * event is a delete, because the document may exist again under another key.
    */
   documentKey: Buffer | null
   /**

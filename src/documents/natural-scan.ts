@@ -9,8 +9,9 @@ import { stayAtOneMember } from '../mongo/same-server.ts'
 import { openNaturalIn } from './read-documents.ts'
 
 /**
- * The codes with which a server rejects a resume token for any reason but a deleted document. 8132701: the member was
- * synchronized initially since the token was made. 7738600: the token has another type than the record ids.
+ * The codes with which a server rejects a resume token for a reason other than a deleted document. 8132701: the member
+ * has run an initial sync since the token was made. 7738600: the record id of the token has another type than those of
+ * the collection.
  */
 const rejectsTokens = new Set<number | undefined>([code.badValue, code.failedToParse, 8132701, 7738600])
 
@@ -26,7 +27,7 @@ const rejectsTokens = new Set<number | undefined>([code.badValue, code.failedToP
  * Each resumption compares it with that of the tokens, and `confirm` does so after the last batch.
  */
 export class NaturalScan {
-  /** The server that answers. Null if it does not identify itself. */
+  /** Identifies the server that answers (`identityOf`). Null if the server does not identify itself. */
   readonly server: string | null
   /** True if the read continues at one of the given tokens, false if it starts at the beginning. */
   readonly resumed: boolean
@@ -96,8 +97,9 @@ async function serverOf(cluster: Cluster, session: ClientSession): Promise<strin
 }
 
 /**
- * The process and its term as primary. `topologyVersion.processId` is new with each start of a process, and `electionId`
- * with each term (https://www.mongodb.com/docs/manual/reference/command/hello/).
+ * Returns a text that identifies the process and its term as primary. Each start of a process has a new
+ * `topologyVersion.processId`, and each term a new `electionId`
+ * (https://www.mongodb.com/docs/manual/reference/command/hello/).
  */
 function identityOf(hello: Record<string, unknown>): string | null {
   const processId = (hello['topologyVersion'] as { processId?: unknown } | undefined)?.processId

@@ -43,8 +43,8 @@ export interface Place {
 }
 
 /**
- * Returns what the destination has with these `_id`s. Keeps no more of each document than its place: the server returns
- * whole top-level fields, which may be large if the key is a nested field.
+ * Returns the places of all documents that the destination has with these `_id`s. Keeps only the place of each document,
+ * because the server returns whole top-level fields, which may be large if the key is a nested field.
  * @throws MovedError if the destination's collection is not in the entry's namespace
  */
 export async function existingPlaces(
@@ -58,7 +58,7 @@ export async function existingPlaces(
   const found: Place[] = []
   try {
     for await (const batch of readDocuments(destination, targetOf(entry), { ids, fields }, destination.latest)) {
-      // A part of the document's buffer would keep all of it in memory, so both are copies.
+      // The place contains copies, because a slice of the document's buffer would keep the whole buffer in memory.
       for (const document of batch)
         found.push({ idElement: Buffer.from(idElementOf(document)), values: shardKeyValues(document, key) })
     }

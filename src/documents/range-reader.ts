@@ -4,11 +4,13 @@ import { scanLimitMS } from './read-documents.ts'
 
 /** Bytes per batch when two clusters are compared. One batch is compared while the next is read. */
 export const batchBytes = 2 * 1024 * 1024
-/** In batches of `batchBytes`. Larger batches have as many more. */
+/** The limit for a batch of `batchBytes`. For larger batches it grows in proportion to the bytes. */
 const batchDocumentsMax = 5_000
 export const firstBatchDocuments = 500
 
-/** The number of documents whose total size is about `bytesMax`, estimated from the size of the last documents. */
+/**
+ * Returns the number of documents whose total size is about `bytesMax`, estimated from the size of the last documents.
+ */
 export function sizeForNext(documents: Buffer[], bytesMax: number, previous: number): number {
   const bytes = documents.reduce((sum, { length }) => sum + length, 0)
   return nextBatchSize(

@@ -13,20 +13,21 @@ const idsMax = 1_000
 const idBytesMax = 1024 * 1024
 
 /**
- * Limits a read, including its wait until `notBefore` is majority-committed. It is shorter than the client's limit
- * (30 s), so that the server reports the timeout first; after that error, fewer `_id`s are read at a time.
+ * The server's time limit of a read, which includes the wait until `notBefore` is majority-committed. It is shorter than
+ * the client's limit (30 s), so that the server reports the timeout first. After this error, tandem reads fewer `_id`s
+ * at a time.
  */
 const readLimitMS = 25_000
-/** The limit for one batch of a scan, which is generous for an overloaded disk. */
+/** The time limit of one batch of a scan. An overloaded disk needs a long one. */
 export const scanLimitMS = 120_000
 
-/** The documents that are asked for. */
+/** The documents that a read requests. */
 export interface RequestedDocuments {
   /** Their `_id`s. */
   ids: TypedValue[]
-  /** Conditions that the documents must meet too, and by which a router decides which shards to ask. */
+  /** Further conditions that the documents must meet. A router decides by them which shards receive the read. */
   conditions?: readonly FieldCondition[]
-  /** The only top-level fields that are wanted, besides `_id`. By default whole documents are read. */
+  /** The top-level fields that are returned besides `_id`. By default, whole documents are returned. */
   fields?: readonly string[]
 }
 
@@ -50,7 +51,7 @@ export function readByIds(
   return readDocuments(cluster, collection, { ids }, notBefore)
 }
 
-/** Does what `readByIds` does, for documents that are described further. */
+/** Does what `readByIds` does, with further conditions, and with a choice of fields. */
 export async function* readDocuments(
   cluster: Cluster,
   collection: SourceCollection,
@@ -59,7 +60,7 @@ export async function* readDocuments(
 ): AsyncGenerator<Buffer[]> {
   const meeting = conditions.map(({ path, values }) => [path, { $in: values.map((value) => new RawValue(value)) }])
   const shape = {
-    // With conditions, the server could choose the index of the shard key, under which there may be many documents.
+    // With conditions, the server could choose the index of the shard key, in which many documents may have one value.
     ...(conditions.length > 0 ? { hint: { _id: 1 } } : {}),
     ...(fields ? { projection: Object.fromEntries(['_id', ...fields].map((name) => [name, 1])) } : {}),
   }
@@ -97,8 +98,8 @@ export async function* readDocuments(
 
 /**
  * The number of `_id`s of a collection that one command reads, kept across attempts. The time limit applies to the
- * whole command. A thousand large, uncached documents may exceed it, and without a smaller size every retry would fail,
- * too.
+ * whole command. A read of a thousand large, uncached documents may exceed the limit, and so would every retry of the
+ * same size.
  */
 class ReadSize {
   ids = idsMax
@@ -171,8 +172,8 @@ const secondaryPreferred = new ReadPreference('secondaryPreferred', undefined, {
  * - The read is no older than any reply of the source that this process has received (`latest`). What tandem has learned
  *   from the primary, such as the existence of a collection, the secondary has applied too.
  * - Nothing relies on the order of two reads of different documents. An interrupted range continues on another member,
- *   possibly at an earlier time. A primary that does not know yet that it has been deposed does so too, so tandem
- *   requires no more of any read than these bounds.
+ *   possibly at an earlier time. A primary that does not know yet that it has been deposed may also answer at an earlier
+ *   time. tandem therefore requires of no read more than these bounds.
  *
  * The secondaries of a shard are not read: when a chunk has moved away, a shard deletes the documents of the range without
  * waiting for cursors on its secondaries, so such a cursor could miss documents
@@ -200,7 +201,7 @@ function rangeOf({ sharded }: Cluster, { from, to }: RangeBounds): Document {
   }
 }
 
-/** The document whose `_id` is MaxKey, if there is one. */
+/** Reads the document whose `_id` is MaxKey, if it exists. */
 export function readMaxKey(
   cluster: Cluster,
   collection: SourceCollection,
@@ -209,7 +210,10 @@ export function readMaxKey(
   return readByIds(cluster, collection, [Buffer.from([bsonType.maxKey])], notBefore)
 }
 
-/** Opens a cursor in natural order, for capped collections, whose order is part of their content. */
+/**
+ * Opens a read in natural order that cannot be resumed: of a capped collection, whose order is part of its content, or of
+ * any collection through mongos.
+ */
 export async function openNatural(
   cluster: Cluster,
   collection: SourceCollection,

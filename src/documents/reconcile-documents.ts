@@ -29,7 +29,8 @@ export type Identities = Map<IdentityKey, Identity>
 
 /**
  * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later, and no earlier than
- * the start time of the collection's last convergence). tandem is built on this operation. It is safe to run again from the start after any failure, and in any order between documents.
+ * the start time of the collection's last convergence). tandem is built on this operation. It is safe to run again from
+ * the start after any failure, and in any order between documents.
  *
  * While a collection is being copied, the identity of a document is recorded as a tombstone before the document is
  * deleted. The copy may have read the document earlier and insert it later, so the identity is reconciled again when
@@ -81,8 +82,8 @@ async function inBulk(
   const replacements: Buffer[] = []
   const unread: Identity[] = []
   // A shard key change deletes a document on one shard and inserts it on another at the same cluster time. The stream
-  // may emit the insert first (observed on 6.0.27), so a delete event only shows that the document changed. A document
-  // inserted with an existing `_id` may be another document, from another shard.
+  // may emit the insert first (observed on 6.0.27), so a delete event only shows that the document changed. An insert
+  // whose `_id` exists on the destination may belong to another document, on another shard.
   const trustsEvents = !mayBeRepeated(dependencies, entry, identities.values())
   const insert = async (): Promise<void> => {
     if (trustsEvents) return await replace(dependencies, entry, await writer.insertNew(entry, inserts))
@@ -90,7 +91,8 @@ async function inBulk(
   }
   const update = async (): Promise<void> => {
     if (trustsEvents || !dependencies.destination.sharded) return await replace(dependencies, entry, replacements)
-    // A destination that is still keyed by `_id` does not show whether it has this document or another one.
+    // If the destination's shard key is still `_id`, the destination does not show whether it has this document or
+    // another one with its `_id`.
     if (!isKeyed(entry)) return await reconcileByIds(replacements)
     await reconcileByIds(await replaceInPlace(dependencies, entry, replacements))
   }

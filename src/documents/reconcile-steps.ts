@@ -32,8 +32,8 @@ export interface ReconcileDependencies extends TombstoneRecorder {
 
 /**
  * True if shards of the source may have several documents with one of these `_id`s. The shard key in the catalog may be
- * outdated: 6.0 emits no event when a key is refined, and several instances follow it only at the commit. The events
- * have the key's fields from the first write on.
+ * outdated: 6.0 emits no event when a key is refined, and several instances follow the refinement only at the commit.
+ * The events name the fields of the refined key from the first write on.
  */
 export function mayBeRepeated(
   { source, destination }: ReconcileDependencies,
@@ -45,7 +45,10 @@ export function mayBeRepeated(
   return false
 }
 
-/** Refuses an `_id` that exists on two shards of the source, because tandem cannot decide which document to keep. */
+/**
+ * Adds the key of a document to `readKeys`. If the key was read before, and two shards of the source have documents with
+ * this `_id`, throws FatalError DuplicateDocumentId, because tandem cannot decide which document to keep.
+ */
 export async function refuseSecond(
   { source }: ReconcileDependencies,
   entry: CatalogEntry,
@@ -58,13 +61,13 @@ export async function refuseSecond(
     return
   }
   await refuseDuplicate(source, entry, idElementOf(document))
-  // Only one document is left, so it was moving between shards. It must be read again.
+  // The source has only one such document, which was moving between shards. It must be read again.
   throw new TransientReplyError('a document was read from two shards while it moved')
 }
 
 /**
- * Refuses documents of several shards of the source whose `_id`s are equal. The collection's indexes on the destination
- * could not store them on one shard, and a delete would remove all of them.
+ * Throws FatalError DuplicateDocumentId when several of these documents have equal `_id`s, on different shards of the
+ * source. On the destination, the `_id` index could not store them on one shard, and a delete would remove all of them.
  */
 export async function refuseEqual(
   dependencies: ReconcileDependencies,
@@ -116,19 +119,20 @@ export async function readCurrent(
 }
 
 /**
- * True if the destination may have documents with one `_id` on several shards, and nothing but this application writes
- * them: the collection is copied. Under a collation, an `_id` may exist in another spelling, so documents are addressed
- * by `_id` alone.
+ * True if a document on the destination is found by a read of its `_id` and then addressed by its shard key. This
+ * concerns collections that may have documents with one `_id` on several shards. While a collection is copied, a read
+ * could miss a document that the copy inserts. Under a collation, an `_id` may exist in another spelling. In both cases
+ * deletes go to all shards instead.
  */
 export function isPlaced(entry: CatalogEntry): boolean {
   return entry.state === 'copied' && isKeyed(entry) && !isCollated(entry.wanted.options)
 }
 
 /**
- * True if the document can be inserted, and need be replaced only if the insert is refused. In a keyed collection, one of
- * several folded events may have changed the shard key. The destination may have the document under the former key
- * already, from a read of the source that an earlier batch made, or from an attempt before a crash. If that key is on
- * another shard, no `_id` index refuses the insert, and no later event names the key.
+ * True if the document is inserted first, and replaced only if the insert is refused. In a keyed collection, one of
+ * several folded events may have changed the shard key. The destination may already have the document under the former
+ * key, because an earlier batch, or an attempt before a crash, has read it from the source. If that key is on another
+ * shard, no `_id` index refuses the insert, and no later event names the key.
  */
 export function isInsert({ fresh, folded }: Identity, entry: CatalogEntry): boolean {
   return fresh && !(folded && isKeyed(entry))

@@ -18,25 +18,26 @@ import { chunkMapOf } from './source-chunks.ts'
 import { hasKey, planReads, type TargetedGroup } from './target-reads.ts'
 
 const readAtOnce = 1_000
-/** The number of shards that one lane asks at the same time. */
+/** The number of shards from which one lane reads at the same time. */
 const groupsAtOnce = 4
 
 /**
  * Reads the documents that no event contained, writes each batch, and then deletes those that the source does not have.
  *
- * A router sends a read by `_id` to every shard, unless `_id` is the shard key. So a document is first asked for with the
- * shard key values of its event, from one shard (`reconcileTargeted`). It is asked for by `_id` alone if
+ * A router sends a read by `_id` to every shard, unless `_id` is the shard key. A document is therefore first read with
+ * the shard key values of its event, from one shard (`reconcileTargeted`). It is read by `_id` alone if
  *
  * - it is not found there, because it was deleted, its key was changed, or the collection has another shard key now. If
- *   a delete is its only event, nothing else need be asked for: that key is gone (`removeDeleted`);
- * - one of several events is a delete, or they have different keys. It may exist under another key, on another shard;
+ *   its only event is a delete, no further read is needed, because the document with that key is gone (`removeDeleted`);
+ * - one of its several events is a delete, or its events name different keys. The document may then exist under another
+ *   key, on another shard;
  * - the destination has the `_id` under another key. Either the key was changed, or the source has two documents with
- *   this `_id`, which only a read by `_id` finds, and which must not replace each other;
- * - the shard key in the catalog is `_id` alone, also if events already name the document by a refined key. The
- *   destination has no such key, by which it could tell two documents with this `_id` apart.
+ *   this `_id`. Only a read by `_id` finds both of them, and neither may replace the other;
+ * - the shard key in the catalog is `_id` alone, even if events already name the document by a refined key. The
+ *   destination does not have the refined key yet, by which it could tell two documents with this `_id` apart.
  *
  * Collections with a collation do not come here, because their changes are applied in order.
- * @param mayHaveDuplicates several shards of the source may have documents with one `_id` (`mayBeRepeated`)
+ * @param mayHaveDuplicates true if several shards of the source may have documents with one `_id` (`mayBeRepeated`)
  */
 export async function reconcileUnread(
   dependencies: ReconcileDependencies,
@@ -46,8 +47,8 @@ export async function reconcileUnread(
   mayHaveDuplicates: boolean,
 ): Promise<void> {
   const { source } = dependencies
-  // The destination's key shows whether it has a document under another key. Without one, a document could be replaced
-  // by another one with the same `_id`.
+  // The destination's shard key shows whether the destination has a document under another key. Without a shard key, a
+  // document could be replaced by another one with the same `_id`.
   const map = source.idsMayRepeat && isKeyed(entry) ? chunkMapOf(source, entry, dependencies.context.journal) : null
   if (!map) return await reconcileByIds(dependencies, entry, unread, notBefore, mayHaveDuplicates)
   const keyOf = (identity: Identity) => identity.documentKey ?? deletedKeyOf(identity, entry, map.key)
@@ -67,7 +68,7 @@ export async function reconcileUnread(
   await reconcileByIds(dependencies, entry, again, notBefore, mayHaveDuplicates)
 }
 
-/** Identities that a read by their keys did not settle. */
+/** Identities that a read by their keys did not decide. */
 interface Open {
   /** The source has no document under the key. */
   missing: Identity[]
@@ -75,7 +76,7 @@ interface Open {
   otherwise: Identity[]
 }
 
-/** Reads documents of one shard and writes them. Returns what remains. */
+/** Reads documents from one shard and writes them. Returns the identities that must be decided in another way. */
 async function reconcileTargeted(
   dependencies: ReconcileDependencies,
   entry: CatalogEntry,
@@ -104,8 +105,8 @@ async function reconcileTargeted(
       }
       exact.add(key)
       found.add(key)
-      // Even a folded one is inserted: it has the key that all its events name. If the destination has it under another key,
-      // the event by which it left that key is still to come.
+      // This differs from `isInsert`: a document with several folded events is inserted too, because it has the key that
+      // all these events name. If the destination has it under another key, a later event names that key.
       const list = identity.fresh ? fresh : known
       list.push(document)
     }
@@ -129,8 +130,8 @@ async function reconcileTargeted(
 }
 
 /**
- * Writes documents of which the destination has no other one with the same `_id`. Returns those that it has under
- * another key. They are not written, because the source must first be asked for all documents with this `_id`.
+ * Writes the documents whose `_id` the destination has under no other key. Returns the other documents without writing
+ * them, because all documents with their `_id`s must first be read from the source.
  */
 export async function replaceInPlace(
   { writer, destination }: ReconcileDependencies,

@@ -15,19 +15,19 @@ interface Parts {
 
 /**
  * Deletes and replacements in a copied collection whose shard key is not `_id`. A router sends a delete by `_id` to every
- * shard, so each delete here names the shard key: that of the event, or the one under which the destination has the
- * document. While a collection is copied, the copy may still insert the document under another key, so that
- * everything with this `_id` is removed then (`DocumentWriter`).
+ * shard. Each delete here therefore names a shard key: that of the event, or the one under which the destination has the
+ * document. While a collection is copied, this is not possible, because the copy may still insert the document under
+ * another key. All documents with the `_id` are then removed (`DocumentWriter`).
  */
 
-/** Removes everything that the destination has with these `_id`s. */
+/** Removes all documents that the destination has with these `_id`s. */
 export async function removePlaced(parts: Parts, entry: CatalogEntry, idElements: readonly Buffer[]): Promise<void> {
   await removeOthers(parts, entry, idElements, new Map())
 }
 
 /**
- * Writes documents, and removes the same documents under other shard key values before that: a unique index may refuse
- * the new version because of the old one.
+ * Writes documents. Before that, removes the same documents under other shard key values, because a unique index may
+ * refuse the new version while the old one exists.
  */
 export async function replacePlaced(parts: Parts, entry: CatalogEntry, documents: readonly Buffer[]): Promise<void> {
   const { writer } = parts
@@ -44,7 +44,7 @@ export async function replacePlaced(parts: Parts, entry: CatalogEntry, documents
   await writer.upsert(entry, others)
 }
 
-/** Removes what the destination has with these `_id`s, but nothing that has the shard key values of a wanted document. */
+/** Removes the destination's documents with these `_id`s, except those with the shard key values of a wanted document. */
 async function removeOthers(
   { destination, writer }: Parts,
   entry: CatalogEntry,
@@ -69,12 +69,12 @@ function sameValues(one: readonly TypedValue[], other: readonly TypedValue[]): b
 }
 
 /**
- * The delete event whose key says which document is gone, or null if the delete must be judged by all documents with its
- * `_id`. The key must name all fields of the destination's shard key. An event from before a refinement names fewer, and
- * so does a document that lacks a field. An event from after a refinement that the destination has not followed names
- * more. The source is then asked for, and the destination deletes, what has these values of the destination's key,
- * whatever the added fields are.
- * @param sourceKey the shard key by which the source is asked for the document
+ * Returns the key of a delete event if it shows which document is gone. Returns null if the delete must be decided by a
+ * read of all documents with its `_id`. The key must name all fields of the destination's shard key. An event from before
+ * a refinement names fewer fields, and so does the event of a document that lacks a field. An event from after a
+ * refinement that the destination has not followed names more fields. tandem then ignores the added fields: it reads
+ * from the source, and deletes on the destination, the documents with these values of the destination's key.
+ * @param sourceKey the shard key with which the document is read from the source
  */
 export function deletedKeyOf(identity: Identity, entry: CatalogEntry, sourceKey: ShardKey): Buffer | null {
   const { deletedKey } = identity
@@ -83,12 +83,12 @@ export function deletedKeyOf(identity: Identity, entry: CatalogEntry, sourceKey:
 }
 
 /**
- * Removes documents that the source no longer has under the keys of their delete events. Other documents with these
- * `_id`s are not touched: the destination has such a document only if the source had it at a later time, and then an event
- * names its key when it disappears (test/documents/document-key-model.ts).
+ * Removes documents that the source no longer has under the keys of their delete events. Does not touch other documents
+ * with these `_id`s. The destination has such a document only if the source had it at a later time. When it disappears
+ * from the source, an event names its key (test/documents/document-key-model.ts).
  *
- * Returns the identities that the destination still has although the deletes found fewer documents than expected. They
- * must be judged by all documents with their `_id`.
+ * Returns the identities that must be decided by a read of all documents with their `_id`: those whose key no filter can
+ * express and, if the deletes found fewer documents than expected, those that the destination still has.
  */
 export async function removeDeleted(
   { destination, writer }: Parts,

@@ -7,9 +7,9 @@ import { namespace } from '../domain/namespace.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { chunksVersion, readChunkStarts } from '../mongo/config-database.ts'
 
-/** How old a map may become, in ms, before tandem asks whether chunks have moved. Only collections in use are asked for. */
+/** The age of a map (ms) after which the next use makes tandem check whether chunks have moved. */
 const refreshMS = 30_000
-/** A collection with more chunks has no map. This many bounds take some 10 MB. */
+/** A collection with more chunks has no map. The bounds of this many chunks take some 10 MB. */
 const chunksMax = 50_000
 /** The largest number of collections per cluster whose maps are kept. */
 const collectionsMax = 1_000
@@ -22,15 +22,15 @@ interface Known {
   /** `performance.now()` of the end of the last read. */
   readAt: number
   isReading: boolean
-  /** The error of the last read. It is null after a success. The first of several failures in a row is logged. */
+  /** The first error since the last successful read; null if there was none. Later errors are not logged. */
   failure: { error: string; isLogged: boolean } | null
 }
 
 const known = new WeakMap<Cluster, Map<string, Known>>()
 
 /**
- * The chunks of a sharded collection of the source; null if the map is not known, or if one shard has all chunks. Never
- * waits: the chunks are read in the background, and until then, or when that fails, documents are read without a map.
+ * Returns the chunks of a sharded collection of the source; null if they are not known, or if one shard has all of them.
+ * Never waits, because the chunks are read in the background. Until they are known, documents are read without a map.
  * @param journal receives a line when the chunks could not be read, also if another caller began the read
  */
 export function chunkMapOf(source: Cluster, collection: Collection, journal?: Journal): ChunkMap | null {

@@ -80,8 +80,8 @@ export function keyedUpsert(
 }
 
 /**
- * `{q: {_id, and the shard key}, limit: 1}`: removes the document with these shard key values, and asks only the shard
- * that has them. Null when a filter cannot express the values.
+ * `{q: {_id, and the shard key}, limit: 1}`: removes the document with these shard key values. A router sends the
+ * statement only to the shard that owns these values. Null when a filter cannot express the values.
  * @param values in the order of the fields of the key
  */
 export function keyedDelete(idElement: Buffer, values: readonly TypedValue[], key: ShardKey): Buffer | null {

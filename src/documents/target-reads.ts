@@ -4,7 +4,7 @@ import { findSpan, type TypedValue, typedValue } from '../domain/raw-bson.ts'
 import { isAddressable, nullValue, type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
 import type { FieldCondition } from './read-documents.ts'
 
-/** Documents that one command can ask one shard for. */
+/** Documents that one command can read from one shard. */
 export interface TargetedGroup<T> {
   items: T[]
   /** Conditions on leading fields of the shard key. All documents meet them, and they decide the shard. */
@@ -13,23 +13,23 @@ export interface TargetedGroup<T> {
 
 export interface ReadPlan<T> {
   groups: TargetedGroup<T>[]
-  /** Documents that must be asked for by `_id` alone. */
+  /** Documents that must be read by `_id` alone. */
   byId: T[]
 }
 
 /** The largest number of documents in a group. */
 const groupMax = 1_000
-/** That many commands are sent for a batch even if each of them asks for one document. */
+/** Up to this many groups of a batch get a command of their own, even if each of them has only one document. */
 const commandsMax = 64
-/** A group of this size is asked for by a command of its own in any case. */
+/** A group of at least this size always gets a command of its own. */
 const worthCommand = 8
 
 /**
  * Divides changed documents into groups of one shard each. A router sends a command to one shard only if the command
- * names values of the shard key's first fields that are all on this shard. The values of several fields cannot be
- * combined freely: of several fields with many values each, the router widens the later ones to a range from the smallest to
- * the largest value (`flattenBounds`, src/mongo/s), which may lie on more shards. A group therefore has one value of each
- * field but the last one that it names.
+ * names values of the shard key's first fields that are all on this shard. If several fields have many values each, the
+ * router widens the values of the later fields to a range from the smallest to the largest one (`flattenBounds`,
+ * src/mongo/s), and this range may lie on more shards. Therefore only the last field that a group names may have several
+ * values.
  * @param keyOf the document key of the newest event (`ChangeEvent.documentKey`); null if it is not known
  */
 export function planReads<T>(map: ChunkMap, items: readonly T[], keyOf: (item: T) => Buffer | null): ReadPlan<T> {
@@ -80,8 +80,8 @@ export function hasKey(document: Buffer, documentKey: Buffer, key: ShardKey): bo
 }
 
 /**
- * The values of a shard key in a document key; null if it does not name all fields. A field that the document does not
- * have is not named either, and a document key of an earlier shard key does not name the fields that were added.
+ * Returns the values of a shard key in a document key; null if the document key does not name all fields. It does not
+ * name fields that the document lacks, nor fields that were added to the shard key after the event.
  */
 export function namedValues(documentKey: Buffer, key: ShardKey): TypedValue[] | null {
   const values: TypedValue[] = []

@@ -20,7 +20,7 @@ export interface StatementError {
   message: string
   /**
    * For a duplicate key: true when an index other than the one on `_id` refused the document (`keyPattern`, reported
-   * since 4.4). Null when the reply does not name the index, so that the `_id` may or may not exist.
+   * since 4.4). Null when the reply does not name the index. The `_id` may then exist or not.
    */
   ofOtherIndex: boolean | null
 }
@@ -67,8 +67,8 @@ export async function writeStatements(
 
 /**
  * Sends the statements [from, to) in one command. A batch is halved and sent again when it is too large for the
- * destination's cache (error 388), when its reply would be too large, or when it exceeds the time limit, which large,
- * uncached documents can do. A single statement that fails is returned or thrown.
+ * destination's cache (error 388), when its reply would be too large, or when it exceeds the time limit, for example
+ * because its documents are large and not cached. A single statement that fails is returned or thrown.
  */
 async function send(
   cluster: Cluster,

@@ -23,7 +23,7 @@ import {
 } from './write-documents.ts'
 import { documentParts } from './write-in-parts.ts'
 
-/** How many times a write that the destination refuses is repeated. */
+/** The number of times that a write is repeated when the destination refuses it. */
 const refusedAttemptsMax = 5
 
 /**
@@ -39,7 +39,7 @@ export class DocumentWriter {
    * @param dropVanishedIndexes drops the destination's indexes that the source collection no longer has, and returns
    * true when it dropped one. A document may have been written on the source after an index was dropped there, and
    * before tandem drops that index on the destination.
-   * @param meter measures the writes
+   * @param meter measures the writes; null if they are not measured
    */
   constructor(
     destination: Cluster,
@@ -77,8 +77,8 @@ export class DocumentWriter {
   }
 
   /**
-   * Writes documents of which the destination has none under other shard key values, so that there is nothing to remove
-   * (`placedElsewhere`). The filters of the statements can express their shard key values.
+   * Writes documents that the destination does not have under other shard key values (`placedElsewhere`,
+   * `replacePlaced`), so nothing has to be removed. Filters must be able to express their shard key values.
    */
   async upsertInPlace(entry: CatalogEntry, documents: Buffer[]): Promise<void> {
     const key = entry.shardKey ?? []
@@ -91,7 +91,7 @@ export class DocumentWriter {
   }
 
   /**
-   * Used for collections in which an `_id` may exist on several shards. It removes other copies first, so that a
+   * Writes documents of collections in which an `_id` may exist on several shards. Removes other copies first, so that a
    * document whose shard key changed is not duplicated. The reverse order would never hide the document from readers,
    * but a unique index may refuse the new copy because of the old one.
    */
@@ -216,7 +216,8 @@ export class DocumentWriter {
   }
 
   /**
-   * Whether an insert was refused because its `_id` exists. Reads the destination when the server's reply does not say.
+   * Resolves with true if an insert was refused because its `_id` exists. Reads the destination when the server's reply
+   * does not name the index.
    */
   async #isSameId(entry: CatalogEntry, { ofOtherIndex }: StatementError, idElement: Buffer): Promise<boolean> {
     if (ofOtherIndex !== null) return !ofOtherIndex

@@ -65,7 +65,7 @@ export function documentParts(
   }
 }
 
-/** The number of leading fields that fit into `capacity` bytes. */
+/** Returns the number of leading fields that fit into `capacity` bytes. */
 function takePrefix(fields: RawFields, capacity: number): number {
   let bytes = 0
   const beyond = fields.findIndex((field) => {
@@ -139,12 +139,12 @@ function withFields(value: TypedValue, fields: RawFields): TypedValue {
   return Buffer.concat([value.subarray(0, 1), buildDocument(fields)])
 }
 
-/** Whether the items of an array have the names that `$push` gives them. */
+/** True if the items of an array have the names that `$push` gives them. */
 function isNumbered(items: RawFields): boolean {
   return items.every(({ name }, at) => name === String(at))
 }
 
-/** Whether an update operator takes this name as the name of one field. */
+/** True if an update operator treats this name as the name of one field. */
 function isPlain(name: string): boolean {
   return name !== '' && !name.startsWith('$') && !name.includes('.')
 }
