@@ -47,7 +47,7 @@ export class AuditStore {
     await this.#write({ delete: collection, deletes: [{ q: older, limit: 0 }] })
   }
 
-  /** All entries, newest first. Entries that a later release stored in another form are omitted. */
+  /** Returns all entries, newest first. Omits entries that a later release stored in another form. */
   async read(): Promise<AuditEntry[]> {
     const found = await this.#find({ filter: { schemaVersion: { $in: readableVersions } }, sort: newestFirst })
     return found.map(

@@ -24,7 +24,7 @@ export function positionOfEvent(event: Buffer): StreamPosition & { kind: 'token'
   return { kind: 'token', token, time: clusterTimeOfToken(token._data) }
 }
 
-/** The earlier of two positions in the same stream. */
+/** Returns the earlier of two positions in the same stream. */
 export function earlierPosition(one: StreamPosition, other: StreamPosition): StreamPosition {
   if (one.time !== other.time) return one.time < other.time ? one : other
   if (one.kind === 'time') return one
@@ -54,13 +54,13 @@ export interface StreamBatch {
 /** The largest number of events in a batch. The server also ends a batch at 16 MB. */
 export const eventsPerBatch = 5_000
 /**
- * How long the server holds an empty getMore open. It is short, so that a reader stops soon after it is asked to and
- * the position of an idle stream advances often.
+ * How long the server holds an empty getMore open (ms). The time is short, so that a reader stops soon after a request
+ * and the position of an idle stream advances often.
  */
 export const idleAwaitMS = 500
 /** After this time the connection of a command is treated as broken. The await time of a getMore is much shorter. */
 const answerLimitMS = 20_000
-/** When the replies have had no position for this long, the stream is reopened and the failure is reported. */
+/** If no reply has contained a position for this long, the stream is reopened and the failure is reported. */
 const withoutPositionMS = 30_000
 /** Events omit larger documents, which are then read from the source, so that no event exceeds 16 MB. */
 const inlineDocumentBytesMax = 256 * 1024
@@ -77,7 +77,7 @@ export interface StreamContent {
   selected?: Document | null
   /** Limits document events to some partitions. The stream always includes definition events. */
   only?: PartitionedEvents
-  /** When to give up a stream that is reopened repeatedly without advancing. */
+  /** The limits at which a stream that is reopened repeatedly without advancing is given up. */
   reopeningLimits?: ReopeningLimits
 }
 
@@ -129,8 +129,9 @@ function pipeline(
 }
 
 /**
- * The stages that select events and leave only the fields that `parseChangeEvent` reads.
- * @param ownDatabase the metadata database of this sync, whose events would otherwise be most of those that arrive
+ * Returns the stages that select events and keep only the fields that `parseChangeEvent` reads.
+ * @param ownDatabase the metadata database of this sync; its events are excluded, because they would be most of those
+ * that arrive
  */
 export function stagesAfterStream(
   { identitiesOnly = false, selected = null, only }: StreamContent,
@@ -213,7 +214,7 @@ export async function* readChangeStream(
     }
   } finally {
     reopenings.end()
-    // Not awaited: a commit ends three streams while users wait.
+    // This is not awaited, because a commit ends three streams while users wait.
     cluster.endLater(discard())
   }
 
@@ -238,8 +239,8 @@ export async function* readChangeStream(
 }
 
 /**
- * The position after this reply, or null if the reply has none. A router omits `postBatchResumeToken` until it has
- * heard from every shard. The cursor remains usable, and the returned events have their own tokens.
+ * Returns the position after this reply, or null if the reply has none. A router omits `postBatchResumeToken` until
+ * every shard has answered it. The cursor remains usable, and the returned events have their own tokens.
  */
 function positionAfter({ documents, resumeToken }: RawBatch): StreamBatch['position'] | null {
   if (resumeToken) return { kind: 'token', token: resumeToken, time: clusterTimeOfToken(resumeToken._data) }

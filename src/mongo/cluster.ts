@@ -53,20 +53,20 @@ export class Cluster {
   writesCarryBypass = false
   /** The release of the server that the connection string reaches, such as "6.0.27". Set by `readFacts`. */
   version = ''
-  /** The connection goes through mongos. Set by `readFacts`. */
+  /** True if the connection goes through mongos. Set by `readFacts`. */
   sharded = false
   /**
-   * Whether two shards may have documents with the same `_id`. Every sharded cluster allows that. Only the simulation,
+   * True if two shards may have documents with the same `_id`. Every sharded cluster allows that. Only the simulation,
    * whose change events contain no shard key values, simulates several shards and leaves this false.
    */
   idsMayRepeat = false
-  /** Runs a release before 6.0: commands have no `collectionUUID` and change streams have no `showExpandedEvents`. */
+  /** True for a release before 6.0: commands have no `collectionUUID`, change streams no `showExpandedEvents`. */
   before6 = false
   /** Which members may answer the reads of whole collections (`--copyReadPreference`). */
   copyReadPreference: CopyReadPreference = 'primary'
   /**
-   * The database of the sync's metadata on this cluster: the same on both clusters. `findStoredSync` sets it, before this
-   * process takes part in a sync, and it does not change while it does.
+   * The database of the sync's metadata. It has the same name on both clusters. `findStoredSync` sets it before this
+   * process takes part in a sync. It does not change while the process takes part.
    */
   metadataDatabase: string = metadataDatabase
   /** Called before each write. Throws when this instance must not write because its lease has expired. */
@@ -120,8 +120,8 @@ export class Cluster {
   }
 
   /**
-   * A client for one shard, past the routers, with the user and the options of the connection string. It connects when
-   * it is first used. `close` closes it too.
+   * Returns a client for one shard, past the routers, with the user and the options of the connection string. The client
+   * connects when it is first used. `close` closes it too.
    * @param host as in `config.shards`
    */
   openShard(host: string): MongoClient {
@@ -129,7 +129,7 @@ export class Cluster {
     const { credentials } = this.client.options
     const client = new MongoClient(shardUri(this.#uri, host), {
       appName: this.#appName,
-      // The connection string may ask for more connections than one.
+      // These replace pool sizes in the connection string.
       minPoolSize: 0,
       maxPoolSize: 1,
       waitQueueTimeoutMS: 5_000,
@@ -146,7 +146,7 @@ export class Cluster {
     await client.close().finally(() => this.#shards.delete(client))
   }
 
-  /** Whether bulk reads may go to secondaries. False before `readFacts` has read what the cluster is. */
+  /** True if bulk reads may go to secondaries, which requires a replica set of 6.0 or later. Valid after `readFacts`. */
   get readsSecondaries(): boolean {
     return this.copyReadPreference === 'secondaryPreferred' && !this.sharded && !this.before6
   }
@@ -279,7 +279,7 @@ function nameOf(database: string, command: Document): { command: string; namespa
   return { command: name, namespace: isWhole ? collection : namespace(database, collection) }
 }
 
-/** The operation time of the reply, in the cluster's own time. */
+/** Returns the operation time of the reply, in the cluster's own time; null if the reply has none. */
 export function operationTimeOf(reply: Document): ClusterTime | null {
   const operationTime = reply['operationTime'] as Timestamp | undefined
   return operationTime ? fromTimestamp(operationTime) : null

@@ -19,15 +19,19 @@ export interface StoredFigures {
   copiedBytes: number
   copiedDocuments: number
   /**
-   * The ranges of `_id` into which the copy split the collection. A collection that the copy never read is one range.
+   * The number of ranges of `_id` into which the copy split the collection. A collection that the copy never read is one
+   * range.
    */
   ranges: number
-  /** Ranges, and their source documents, that the verifier has compared. The API calls them hashed, like mongosync. */
+  /**
+   * The number of ranges that the verifier has compared, and of the source documents in them. The API calls them hashed,
+   * like mongosync.
+   */
   hashedRanges: number
   hashedDocuments: number
   indexes: IndexSpecification[]
   refusedIndexes: string[]
-  /** The indexes are not built yet. Their build begins after the copy of the collection. */
+  /** True if the indexes are not built yet. Their build begins after the copy of the collection. */
   awaitsIndexes: boolean
 }
 
@@ -47,7 +51,7 @@ export class CollectionFigures {
 
   /**
    * Sorts the collections in `foremost` first, then those with the most work left, then by name.
-   * @param verified true: ranges that are not verified yet count as work left
+   * @param verified true if ranges that are not verified yet count as work left
    */
   async read(page: CollectionsPage, verified: boolean, foremost: readonly string[]): Promise<StoredFigures[]> {
     const command = {
@@ -61,7 +65,7 @@ export class CollectionFigures {
     return rows.map((bytes) => figuresOf(BSON.deserialize(bytes)))
   }
 
-  /** The number of differences that the last verdict lists for each collection, by namespace. */
+  /** Returns the number of differences that the last verdict lists for each collection, by namespace. */
   async mismatches(): Promise<Map<string, number>> {
     // One batch holds all of them, because at most `listedMax` are stored.
     const command = { find: 'mismatches', projection: { mismatch: 1 }, batchSize: 2 * listedMax, singleBatch: true }
@@ -75,7 +79,7 @@ export class CollectionFigures {
     return counts
   }
 
-  /** The number of collections. */
+  /** Returns the number of collections. */
   async count(): Promise<number> {
     // `count` uses the collection's metadata, so its cost does not depend on the number of documents.
     const reply = await this.#cluster.read(this.#cluster.metadataDatabase, { count: 'collections', maxTimeMS: limitMS })

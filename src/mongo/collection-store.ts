@@ -176,9 +176,9 @@ export class CollectionStore {
   }
 
   /**
-   * UUIDs of collections whose copy has not ended. If all partitions of a collection have ended its copy, this method
-   * first stores the collection as copied: the instance that ended the last partition may have crashed before it did
-   * so.
+   * Returns the UUIDs of collections whose copy has not ended. If all partitions of a collection have ended its copy,
+   * this method first stores the collection as copied, because the instance that ended the copy for the last partition
+   * may have crashed before it did so.
    * @param until once it is aborted, a removal of tombstones stops, and this method rejects with StoppedError
    */
   async copying(partitionCount: number, until?: AbortSignal): Promise<string[]> {
@@ -195,9 +195,9 @@ export class CollectionStore {
   }
 
   /**
-   * Must be called before the stored catalog is read and changes of these partitions are applied under these epochs.
-   * From then on no former owner can end a copy for these partitions. If a former owner could, the tombstones that its
-   * successor has recorded would be discarded as well.
+   * Stores the epochs under which these partitions are owned. From then on, no former owner can end a copy for these
+   * partitions. If a former owner could, the tombstones that its successor has recorded would be discarded. Must be
+   * called before the stored catalog is read and changes of these partitions are applied under these epochs.
    */
   async claimCopies(epochs: ReadonlyMap<number, number>): Promise<void> {
     const $max = Object.fromEntries([...epochs].map(([partition, epoch]) => [epochField(partition), epoch]))

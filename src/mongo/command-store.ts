@@ -53,8 +53,8 @@ export interface Addressee {
 export interface WaitingCommand {
   id: string
   /**
-   * Null when this release does not know the stored command. Any user with write access to the collection can store
-   * one.
+   * Null when the stored document is not a command that this release knows. Any user with write access to the collection
+   * can store such a document.
    */
   given: GivenCommand | null
   /** mongosyncID of the instance that passed the command on, as the stored command names it; null if it names none. */
@@ -83,6 +83,7 @@ export class CommandStore {
   }
 
   /**
+   * Stores a command for the given processes, and removes commands that are older than `keepMS`.
    * @param generation the generation of the sync: instances of another generation ignore the command
    * @param sender mongosyncID
    */
@@ -101,7 +102,7 @@ export class CommandStore {
     await this.#write({ update: collection, updates: [{ q: { _id: id }, u, upsert: true }] })
   }
 
-  /** The commands for this process that it has not taken, oldest first. */
+  /** Returns the open commands for this process that it has not begun to execute, oldest first. */
   async waiting(incarnation: string, generation: number): Promise<WaitingCommand[]> {
     const filter = {
       schemaVersion,

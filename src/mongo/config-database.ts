@@ -11,13 +11,14 @@ export interface Shard {
   /** Its members: setName/host:port,host:port */
   host: string
   /**
-   * `removeShard` has been run, and the balancer moves the shard's chunks to others. `listShards` shows the same field.
+   * True if `removeShard` was run for this shard. The balancer then moves its chunks to other shards. `listShards` shows
+   * the same field.
    */
   draining: boolean
   zones: string[]
 }
 
-/** All shards, sorted by name. */
+/** Returns all shards, sorted by name. */
 export async function readShards(cluster: Cluster): Promise<Shard[]> {
   const found = (await readConfig(cluster, 'shards', {})).map((bytes) => readFields(bytes))
   return found
@@ -49,7 +50,7 @@ export interface ZoneRange {
   zone: string
 }
 
-/** The zone ranges of one collection, or of all collections, in the order of their bounds. */
+/** Returns the zone ranges of one collection, or of all collections, in the order of their bounds. */
 export async function readZoneRanges(cluster: Cluster, namespace?: string): Promise<ZoneRange[]> {
   const filter = namespace === undefined ? {} : { ns: namespace }
   return (await readConfig(cluster, 'tags', filter, { ns: 1, min: 1 })).map((bytes) => {
@@ -71,7 +72,7 @@ export interface Chunk {
   shard: string
 }
 
-/** The chunks of the sharded collection with this UUID, in the order of their bounds. */
+/** Returns the chunks of the sharded collection with this UUID, in the order of their bounds. */
 export async function readChunks(cluster: Cluster, uuid: string): Promise<Chunk[]> {
   return (await readConfig(cluster, 'chunks', { uuid: toUuid(uuid) }, { min: 1 })).map((bytes) => {
     const fields = readFields(bytes)
@@ -81,7 +82,7 @@ export async function readChunks(cluster: Cluster, uuid: string): Promise<Chunk[
 }
 
 /**
- * The lower bounds and the shards of the chunks of a collection, in the order of the bounds; null if there are more
+ * Returns the lower bound and the shard of each chunk of a collection, in the order of the bounds; null if there are more
  * than `max`.
  */
 export async function readChunkStarts(cluster: Cluster, uuid: string, max: number): Promise<ChunkStart[] | null> {
@@ -105,8 +106,8 @@ export async function readChunkStarts(cluster: Cluster, uuid: string, max: numbe
 const namedMax = 16
 
 /**
- * The names of the shards that own chunks of these collections, by the UUID of the collection. A collection without
- * chunks in `config.chunks` has no entry. The result may contain other collections as well.
+ * Returns the names of the shards that own chunks of these collections, by the UUID of the collection. A collection
+ * without chunks in `config.chunks` has no entry. The result may contain other collections as well.
  */
 export async function readChunkOwners(cluster: Cluster, uuids: readonly string[]): Promise<Map<string, string[]>> {
   const named = uuids.length <= namedMax ? [{ $match: { uuid: { $in: uuids.map(toUuid) } } }] : []
@@ -127,7 +128,7 @@ export async function readChunkOwners(cluster: Cluster, uuids: readonly string[]
   return owners
 }
 
-/** A text that changes when a chunk of the collection is split, merged or moved. */
+/** Returns a text that changes when a chunk of the collection is split, merged or moved. */
 export async function chunksVersion(cluster: Cluster, uuid: string): Promise<string> {
   const [newest] = await RawCursor.readAll(cluster, 'config', {
     find: 'chunks',

@@ -10,15 +10,15 @@ import { askShards, type ShardAnswer, ShardConnections, type ShardRead, shardRea
 const dirtyShareMax = 0.2
 const usedShareMax = 0.96
 /**
- * The last judgement of a server that has become unreachable remains valid for this many milliseconds after its last
- * answer, which is longer than an election takes. After that, only the duration of writes shows the load.
+ * If a server becomes unreachable, its last reported load remains valid for this many milliseconds after its last answer.
+ * An election takes less time. After that, only the duration of writes shows the load.
  */
 const heldMS = 60_000
 
 /**
- * The load of the destination's primary or, on a sharded destination, of each shard's primary: mongos has no storage
- * engine. The user may lack the privilege `serverStatus`, and shards may be unreachable or may not know the user. Then
- * only the duration of writes shows the load.
+ * Reads the load of the destination's primary or, on a sharded destination, of each shard's primary, because mongos has
+ * no storage engine. The user may lack the privilege `serverStatus`, and shards may be unreachable or may not know the
+ * user. Then only the duration of writes shows the load.
  */
 export class DestinationPressure {
   readonly #destination: Cluster
@@ -32,9 +32,10 @@ export class DestinationPressure {
   }
 
   /**
-   * Why the destination is overloaded, as text for the operator. A server that was reached and does not answer in time
-   * is overloaded. Null when the destination is not overloaded, or when tandem is not able to read its load. Undefined
-   * while a server has been unreachable for less than `heldMS`: the last judgement remains valid.
+   * Returns why the destination is overloaded, as text for the operator. A server that was reached and does not answer in
+   * time counts as overloaded. Returns null when the destination is not overloaded, or when tandem is not able to read
+   * its load. Returns undefined while a server has been unreachable for less than `heldMS`: the last result of this
+   * method then remains valid.
    */
   async read(): Promise<string | null | undefined> {
     const judged = (await this.#statuses()).map((status) => this.#judge(status))
@@ -77,8 +78,8 @@ export class DestinationPressure {
 type ServerStatus = { where: string } & ({ result: Document } | { error: unknown })
 
 /**
- * Reads once, for `check`, what `DestinationPressure` reads repeatedly from each shard. Shards that have recently
- * refused the user are asked as well. Rejects only when `config.shards` cannot be read.
+ * Reads once, for `check`, what `DestinationPressure` reads repeatedly from each shard. Also reads from shards that have
+ * recently refused the user. Rejects only when `config.shards` cannot be read.
  */
 export function readShardStatus(destination: Cluster): Promise<ShardAnswer<Document>[]> {
   return askShards(destination, readStatus, { asksRefusing: true })
@@ -103,7 +104,10 @@ const serverStatusCommand = {
   transactions: 0,
 }
 
-/** @param where the server whose serverStatus this is, as text for the operator */
+/**
+ * Returns why the server is overloaded; null if it is not.
+ * @param where the server whose serverStatus this is, as text for the operator
+ */
 export function describePressure(status: Document, where: string): string | null {
   if (status['flowControl']?.isLagged === true) return `flow control of ${where} holds writes back: its secondaries lag`
   const cache = (status['wiredTiger']?.cache ?? {}) as Record<string, number>

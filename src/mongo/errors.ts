@@ -184,17 +184,17 @@ const lostAnotherServer = new Set<number>([
 ])
 
 /**
- * Whether a write that failed with this transient code may still be in progress.
- * @param sharded the answer comes from a router: the shards may continue even when it reports a time limit or an
- * interruption, because these may have ended only the router's own work
+ * True if a write that failed with this code may still be in progress.
+ * @param sharded true if a router answered. If it reports a time limit or an interruption, that may have ended only the
+ * router's own work, and the shards may continue.
  */
 export function mayStillRun(value: number, sharded: boolean): boolean {
   return isTransientCode(value) && (sharded || lostAnotherServer.has(value))
 }
 
 /**
- * Whether a write that ended with this error may still be in progress: no server answered, or the server that answered
- * lost the connection to the server that runs the write.
+ * True if a write that ended with this error may still be in progress. Then no server answered, or the server that
+ * answered may no longer know what happens to the write (`mayStillRun`).
  */
 export function mayBeUnderWay(error: unknown, sharded: boolean): boolean {
   const answered = codeOf(error)
@@ -205,15 +205,17 @@ export function mayBeUnderWay(error: unknown, sharded: boolean): boolean {
 }
 
 /**
- * Whether the server answered a command of a transaction with an error that aborts it. An unmet write concern does not
- * abort it.
+ * True if the server answered a command of a transaction with an error that aborts the transaction. An unmet write
+ * concern does not abort it.
  */
 export function hasAborted(error: unknown, sharded: boolean): boolean {
   if (error instanceof TransientReplyError) return error.code !== undefined && error.code !== code.transactionTooOld
   return codeOf(error) !== undefined && !(error instanceof MongoWriteConcernError) && !mayBeUnderWay(error, sharded)
 }
 
-/** Errors of a commit that prove that the transaction has not taken effect. After any other error it may have. */
+/**
+ * Errors of a commit that prove that the transaction has not taken effect. After any other error it may have taken effect.
+ */
 const commitRefusals = new Set<number>([
   24, // LockTimeout
   code.writeConflict,
@@ -222,7 +224,7 @@ const commitRefusals = new Set<number>([
   251, // NoSuchTransaction
 ])
 
-/** Whether the server answered a commit with an error that proves that the transaction was aborted. */
+/** True if the server answered a commit with an error that proves that the transaction was aborted. */
 export function hasNotCommitted(error: unknown): boolean {
   return !(error instanceof MongoWriteConcernError) && commitRefusals.has(codeOf(error) ?? 0)
 }
@@ -258,7 +260,7 @@ function isSocketError(error: unknown): boolean {
   return typeof name === 'string' && socketErrors.has(name)
 }
 
-/** A server of 8.2 or later gives an overloaded client the second one. */
+/** A server of release 8.2 or later adds `RetryableError` when it rejects a command because it is overloaded. */
 const retryableLabels = ['RetryableWriteError', 'RetryableError']
 
 /** The driver does not export these classes: no connection was free in time, or the pool or the server was closed. */
