@@ -17,7 +17,7 @@ export interface ProcessIdentity {
  * methods of this object.
  */
 export const hostProcess = {
-  /** The identity of this process. Null where the system does not report it. */
+  /** Returns the identity of this process; null if the system does not report it. */
   identity(): ProcessIdentity | null {
     const bootID = contentOf('/proc/sys/kernel/random/boot_id')
     const pidNamespace = namespaceOf('self')
@@ -63,8 +63,8 @@ function namespaceOf(pid: string): string | null {
 }
 
 /**
- * Start time of a process: field 22 of `stat`. Field 2 is the name of the executable in parentheses, which may contain
- * spaces and parentheses.
+ * Returns the start time of a process, which is field 22 of `stat`. Field 2 is the name of the executable in parentheses.
+ * The name itself may contain spaces and parentheses.
  */
 function startOf(pid: string): string | null {
   const stat = contentOf(`/proc/${pid}/stat`)

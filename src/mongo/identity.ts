@@ -30,9 +30,9 @@ export interface Privilege {
   actions: string[]
 }
 
-/** Reads topology, identity, version and privileges. Also sets what `cluster` stores of them. */
+/** Reads the facts about a cluster. Also sets `version`, `sharded`, `idsMayRepeat` and `before6` of `cluster`. */
 export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
-  // The configuration is asked for before the topology is known, which saves a round trip. Only a replica set has one.
+  // Only a replica set has a configuration. It is requested before the topology is known, which saves a round trip.
   const config = readConfig(cluster)
   const [hello, build, status] = await Promise.all([
     cluster.read('admin', { hello: 1 }),
@@ -82,7 +82,10 @@ async function clusterId(cluster: Cluster): Promise<string> {
   return id ? String(id) : ''
 }
 
-/** The reply is null if the user lacks the privilege. Errors of clusters that are no replica sets are never observed. */
+/**
+ * Resolves with null if the user lacks the privilege. The reply is awaited only for a replica set, so the error of any
+ * other topology is ignored.
+ */
 function readConfig(cluster: Cluster): Promise<Document | null> {
   const reading = cluster.read('admin', { replSetGetConfig: 1 }).catch((error) => {
     if (codeOf(error) === code.unauthorized) return null

@@ -21,7 +21,10 @@ export const givenUp = new Date(0)
 export class LeaseWatch {
   readonly #observed = new Map<string, { renewal: string; since: number }>()
 
-  /** Must be called for each read of that lease. */
+  /**
+   * Returns true if the lease was given up, or if this process has observed the same renewal for `leaseMS`. Must be called
+   * for each read of the lease.
+   */
   isUnrenewed(name: string, { epoch, expiresAt }: Renewal): boolean {
     if (expiresAt.getTime() === givenUp.getTime()) return true
     const renewal = `${epoch} ${expiresAt.getTime()}`
@@ -46,11 +49,11 @@ export interface FailureDetector {
    * before it writes.
    */
   readonly windowMS: number
-  /** Whether the store has received a heartbeat of this instance recently. */
+  /** Returns true if the store has received a heartbeat of this instance recently. */
   holds(): boolean
   /**
-   * Whether the store has received a heartbeat of that process recently. Throws TransientReplyError when the store does
-   * not answer.
+   * Resolves with true if the store has received a heartbeat of that process recently. Throws TransientReplyError when
+   * the store does not answer.
    */
   knows(id: string, incarnation: string): Promise<boolean>
 }

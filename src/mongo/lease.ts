@@ -20,7 +20,7 @@ const renewMS = 2_500
  */
 const marginMS = 2_000
 
-/** With a failure detector: how often a lease is confirmed, and how long before the end of the window writes stop. */
+/** With a failure detector, the lease is confirmed at this interval, and writes stop this long before the window ends. */
 const confirmMS = 700
 const confirmMarginMS = 800
 
@@ -47,7 +47,7 @@ export class Lease {
   readonly #context: RetryContext
   readonly #detector: FailureDetector | null
   #epoch = 0
-  /** The epoch that this object has asked the server for while the term has not begun. 0 when there is none. */
+  /** The epoch of a lease term that this object has requested and that has not begun yet; 0 if there is none. */
   #requestedEpoch = 0
   #holder: string | null = null
   /** When the request that last confirmed the lease was sent. Null while this process does not hold the lease. */
@@ -65,8 +65,8 @@ export class Lease {
   #termSignal: AbortSignal | null = null
 
   /**
-   * @param detector null means that the expiry of the lease, which each renewal extends, decides whether its holder
-   * is alive
+   * @param detector decides whether the holder of a lease is alive; if it is null, the expiry of the lease decides, which
+   * each renewal extends
    */
   constructor(
     destination: Cluster,
@@ -286,10 +286,10 @@ export class Lease {
       // An earlier attempt of this object took the lease, and its reply was lost.
       this.#epoch = this.#requestedEpoch
     } else {
-      // This process held the lease, but that term is over: it was given back, or others fenced it. What it owned in
-      // that term is no longer its own. The new term needs an epoch of its own even if the server does not know yet
-      // that the term is over: the numbers of the sessions begin again with each epoch, and the server acknowledges a
-      // write whose number it has already executed without executing it.
+      // This process held the lease, but that term is over: it was given back, or others fenced it. The process no
+      // longer owns what it owned in that term. The new term needs a new epoch even if the stored lease does not show
+      // yet that the former term is over: the numbers of the sessions begin again with each epoch, and the server
+      // acknowledges a write whose number it has already executed without executing it.
       this.#requestedEpoch = epoch
       if (!(await this.#update({ _id: this.#name, epoch: stored['epoch'] }, [{ $set: fields }]))) return false
       this.#epoch = epoch

@@ -26,7 +26,7 @@ export interface SyncRecord {
   startTime: ClusterTime
   /** The number of partitions into which the changes are divided by the hash of `_id`. It is fixed at start. */
   partitions: number
-  /** Whether instances discover each other through Redis. The same for all instances. */
+  /** True if instances discover each other through Redis. All instances must agree on this. */
   redis: boolean
   /**
    * How many times the sync was reversed. If both clusters hold a record, the record with the higher number is valid.
@@ -57,10 +57,10 @@ const collectionsVersion = { writes: 3, reads: [1, 2, 3] } as const
 const instancesVersion = { writes: 2, reads: [1, 2] } as const
 
 /**
- * The version of the record of a sync. It is higher than 1 only if the configuration has a value that earlier releases
- * do not know. They would read any value of `buildIndexes` but `never` as `beforeDataCopy`, and build other indexes.
- * They would ignore `timeseries: skip`, and end in FAILED when they find a time-series collection. They would ignore
- * the options of a sharding entry, and shard its collection without them.
+ * Returns the version of the record of a sync. It is higher than 1 only if the configuration has a value that earlier
+ * releases do not know. They would treat any value of `buildIndexes` except `never` as `beforeDataCopy`, and build other
+ * indexes, or build them at another time. They would ignore `timeseries: skip`, and end in FAILED when they find a
+ * time-series collection. They would ignore the options of a sharding entry, and shard its collection without them.
  */
 function recordVersion({ configuration }: SyncRecord): number {
   if (configuration.sharding?.shardingEntries.some(hasShardingOptions)) return 4
@@ -71,8 +71,8 @@ function recordVersion({ configuration }: SyncRecord): number {
 const knownToVersion1: ReadonlySet<string | undefined> = new Set(['beforeDataCopy', 'never', undefined])
 
 /**
- * The durable state: the metadata database on the destination, written with majority acknowledgement. A
- * process that starts again with the same clusters continues from it.
+ * The durable state of a sync, in the metadata database on the destination. All writes are acknowledged by the majority.
+ * A process that starts again with the same clusters continues from this state.
  */
 export class Metadata {
   readonly collections: CollectionStore
@@ -108,15 +108,16 @@ export class Metadata {
     this.audit = new AuditStore(destination)
   }
 
-  /** Null if there is none. A reservation of the database (`OlderMetadata`) is none. */
+  /** Returns null if no record is stored. A reservation of the database (`OlderMetadata`) is not a record. */
   async loadSync(): Promise<SyncRecord | null> {
     const found = await this.#records(1).findOne('sync', { _id: 'sync', ...isRecord })
     return found && recordOf(found)
   }
 
   /**
-   * The record that a reversal of this cluster's sync creates, or created, on the other cluster. Null if no reversal
-   * was announced. It survives `clear`, because a record on the other cluster is trusted only if it is announced here.
+   * Returns the record that a reversal of this cluster's sync creates, or has created, on the other cluster; null if no
+   * reversal was announced. `clear` keeps the announcement, because a record on the other cluster is trusted only if it
+   * is announced here.
    */
   async loadMove(): Promise<SyncRecord | null> {
     const found = await this.#records(1).findOne('moves', { _id: 'sync' })
@@ -134,7 +135,7 @@ export class Metadata {
     await this.#stored.clear('moves')
   }
 
-  /** Whether this cluster has ever been the destination of a sync. Leases remain when everything else was removed. */
+  /** Returns true if this cluster has been the destination of a sync. `clear` keeps the leases, so one is stored then. */
   async wasDestination(): Promise<boolean> {
     return (await this.#stored.aggregate('leases', [{ $limit: 1 }])).length > 0
   }
@@ -169,8 +170,8 @@ export class Metadata {
   }
 
   /**
-   * The stored context of each instance, by mongosyncID. It may have the form of an earlier release, which `completed`
-   * of the instance machine reads.
+   * Returns the stored context of each instance, by mongosyncID. A context may have the form of an earlier release, which
+   * `completed` of the instance machine can read.
    */
   async loadInstances(): Promise<Map<string, object>> {
     const found = await this.#instances.find('instances', {})
@@ -214,7 +215,7 @@ export class Metadata {
     return found && positionOf(found)
   }
 
-  /** The position of every partition that has one. */
+  /** Returns the position of every partition that has one. */
   async loadPartitions(): Promise<Map<number, StreamPosition>> {
     const found = await this.#stored.find('positions', { _id: { $gte: 0 } })
     return new Map(found.map((document) => [document['_id'] as number, positionOf(document)]))
@@ -256,7 +257,7 @@ export class Metadata {
     await this.#stored.delete('positions', [{ q: { _id: { $in: partitions } }, limit: 0 }])
   }
 
-  /** @param options `timeoutMS: 0` if documents may exist, which may take long to index */
+  /** @param options `timeoutMS: 0` if documents may exist, because the index builds may then take long */
   async createIndexes(options: Pick<CommandOptions, 'timeoutMS'> = {}): Promise<void> {
     await both(this.segments.createIndexes(options), this.tombstones.createIndexes(options))
   }
@@ -275,8 +276,8 @@ function recordOf(found: Document): SyncRecord {
 }
 
 /**
- * Sets the defaults of fields that may be missing: earlier releases did not store them, and `storedRecord` omits the
- * defaults of the last three. The order of the fields is that of a new request.
+ * Sets the defaults of fields that may be missing. Earlier releases did not store these fields, and `storedRecord` omits
+ * the last three if they have their defaults. The order of the fields is that of a new request.
  */
 function configurationOf({
   existingData = 'refuse',
@@ -289,10 +290,10 @@ function configurationOf({
 }
 
 /**
- * Leaves the defaults of newer fields out, so that an earlier release still finds its own configuration in the record.
- * It refuses a record with `skip` because of its version (`recordVersion`). For a collection that is to be copied in
- * natural order, it would plan segments by ranges of `_id`, which is correct too. It refuses a stored plan in natural
- * order (`SegmentStore`).
+ * Omits newer fields that have their defaults, so that an earlier release finds only fields that it knows in the record.
+ * An earlier release refuses a record with `skip` because of its version (`recordVersion`). For a collection that is to
+ * be copied in natural order, it would plan segments by ranges of `_id`, which is correct too. It refuses a stored plan
+ * in natural order (`SegmentStore`).
  */
 function storedRecord({ configuration, ...others }: SyncRecord): Document {
   const { timeseries, copyInNaturalOrder, detectRandomId, ...known } = configuration

@@ -20,7 +20,7 @@ export interface NumberedForms {
  */
 const transactionFrom = 8
 
-/** Null for commands that carry no number, such as DDL commands. */
+/** Returns null for commands that carry no number, such as DDL commands. */
 export function numberedForms(command: Document): NumberedForms | null {
   if ((command['insert'] ?? command['findAndModify']) !== undefined) return { transaction: false, retryable: true }
   if ((command['update'] ?? command['delete']) === undefined) return null

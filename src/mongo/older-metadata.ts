@@ -6,8 +6,8 @@ import type { RetryContext } from './retry.ts'
 import { StoredDocuments } from './stored-documents.ts'
 
 /**
- * The version of a reservation. Earlier releases read records of the versions from 1 to 3, and refuse any other
- * one (MetadataVersion). This release tells reservations from records by the field `supersededBy`.
+ * The version of a reservation. Earlier releases read records of the versions 1 to 3, and refuse any other version
+ * (MetadataVersion). This release tells reservations from records by the field `supersededBy`.
  */
 const reservationVersion = 4
 const collection = 'sync'
@@ -23,28 +23,29 @@ export const isRecord = { [supersededBy]: { $exists: false } }
 export const reservationMS = 10 * 60_000
 
 /**
- * The database of earlier releases on one cluster, and how an instance of this release agrees with theirs on the name of
- * a sync's metadata database. During a rolling upgrade, instances of both releases may be started at the same time.
+ * The metadata database of earlier releases on one cluster. Through it, instances of this release and of earlier ones
+ * agree on the name of a sync's metadata database. During a rolling upgrade, instances of both may start at the same time.
  *
  * Before a sync exists, an instance of any release only reads: leases, heartbeats and commands belong to a sync, so its
- * record is the first document of it. All instances agree on one sync because they store that record by one conditional
- * write, on `_id: 'sync'` of the collection `sync`. Two databases have two such documents, and would be two syncs into one
- * destination. An earlier release knows one of them. Therefore
+ * record is its first document. All instances agree on one sync because they store that record by one conditional write,
+ * on `_id: 'sync'` of the collection `sync`. Two databases could have two such documents, and so two syncs into one
+ * destination. An earlier release knows only one of the databases. Therefore
  *
  * 1. an instance looks for a sync in both databases (`findStoredSync`), and takes part in one that it finds, in the
  *    database that holds it;
- * 2. if it finds none, it reserves the older name before it stores the record under the new one. The reservation is a
+ * 2. if it finds none, it reserves the older name before it stores the record under the new name. The reservation is a
  *    document in the place of the older record. One conditional write creates it only where no record exists. An
- *    instance of an earlier release creates its record in the same way, so one of them is first: if the reservation is,
- *    the other instance gets a duplicate key, reads the reservation, and refuses its start because of the version. If the
- *    record is, the reservation fails, and this instance joins that sync;
- * 3. it reserves the name again after it has stored the record. If somebody has removed the reservation in between
- *    (`tandem clean`) and an instance of an earlier release has begun a sync, the reservation fails, and the start is refused;
- * 4. any sync or `tandem clean` removes the reservation when it is older than `reservationMS`, because MongoDB's migration-verifier compares the
- *    database that contains it. An instance of an earlier release which has found no sync before the reservation was
- *    written has failed by then. One that is started later finds the collections of the sync, and refuses its start (`DestinationNotEmpty`),
- *    unless it accepts existing data. Instances of this release read the older database again while
- *    they take part in a sync, and before a commit is decided (`OtherSyncs`). They fail if it holds a sync.
+ *    instance of an earlier release creates its record in the same way, so one of the two documents is stored first. If
+ *    that is the reservation, the other instance gets a duplicate key, reads the reservation, and refuses its start
+ *    because of the version. If it is the record, the reservation fails, and this instance joins that sync;
+ * 3. it reserves the name again after it has stored the record. If `tandem clean` has removed the reservation in between
+ *    and an instance of an earlier release has begun a sync, the reservation fails, and the start is refused;
+ * 4. any sync or `tandem clean` removes the reservation when it is older than `reservationMS`, because MongoDB's
+ *    migration-verifier compares the database that contains it. By then, the start of an instance of an earlier release
+ *    that found no sync before the reservation was written has failed. An instance that is started later finds the
+ *    collections of the sync, and refuses its start (`DestinationNotEmpty`), unless it accepts existing data. Instances
+ *    of this release read the older database again while they take part in a sync, and before a commit is decided
+ *    (`OtherSyncs`). They fail if it holds a sync.
  */
 export class OlderMetadata {
   readonly #cluster: Cluster
@@ -57,7 +58,7 @@ export class OlderMetadata {
     this.#stored = new StoredDocuments(cluster, context, version, olderMetadataDatabase)
   }
 
-  /** When `reserve` has written the reservation last, by the server's clock; null if it holds none. */
+  /** When the last `reserve` has written the reservation, by the server's clock; null if it has written none. */
   get reservedAt(): Date | null {
     return this.#reservedAt
   }
@@ -79,7 +80,10 @@ export class OlderMetadata {
     await this.#remove({ reservedAt })
   }
 
-  /** @param afterMS age from which a reservation has expired, by the server's clock */
+  /**
+   * Returns true if a reservation is stored here and has expired.
+   * @param afterMS age from which a reservation has expired, by the server's clock
+   */
   async hasExpired(afterMS: number): Promise<boolean> {
     return (await this.#stored.findOne(collection, { _id: 'sync', ...isReservation, ...isExpired(afterMS) })) !== null
   }

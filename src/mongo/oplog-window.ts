@@ -3,30 +3,31 @@ import type { Cluster } from './cluster.ts'
 import { askShards, type ShardAnswer, type ShardRead } from './shard-connections.ts'
 
 /**
- * An oplog that uses less than this share of its maximum size has never been full. Its window will still grow, so its
- * current window is not a limit.
+ * An oplog that uses less than this share of its maximum size counts as never having been full. Its window will still
+ * grow, so its current window is not a limit.
  */
 const fullShare = 0.9
 
 /**
- * Seconds between the oldest and newest entry of a replica set's oplog. Infinite while the oplog has never been full.
+ * Returns the seconds between the oldest and the newest entry of a replica set's oplog. The result is infinite while the
+ * oplog has never been full.
  */
 export async function oplogWindowOf(source: Cluster): Promise<number> {
   return await windowOf((database, command) => source.read(database, command))
 }
 
 /**
- * The same for each shard, for `check`: also shards that have just refused the user are asked. Rejects only when
- * `config.shards` cannot be read.
+ * Does what `oplogWindowOf` does for each shard. It is for `check`, so it also reads from shards that have recently
+ * refused the user. Rejects only when `config.shards` cannot be read.
  */
 export function shardOplogWindows(source: Cluster): Promise<ShardAnswer<number>[]> {
   return askShards(source, windowOf, { asksRefusing: true })
 }
 
 /**
- * The time, in seconds, since which the source's oplog is complete. For a sharded cluster it is the latest time of all
- * shards that the cluster has now, because a sync fails as soon as one shard lacks an event. Minus infinity while no
- * oplog has ever been full. Rejects when one of them cannot be read.
+ * Returns the time, in seconds, from which on the source's oplog is complete. For a sharded cluster it is the latest such
+ * time of all shards that the cluster has now, because a sync fails as soon as one shard lacks an event. Minus infinity
+ * while no oplog has ever been full. Rejects when one of the oplogs cannot be read.
  *
  * The oplog of the config servers does not count. A router opens one more cursor there for each change stream, which
  * reports new shards, but it starts at the current time and not at the position from which the stream is resumed
@@ -47,7 +48,7 @@ async function windowOf(read: ShardRead): Promise<number> {
   return (await edgeOf(read, -1)) - oldest
 }
 
-/** The time of the oldest entry of one oplog, in seconds. Minus infinity while this oplog has never been full. */
+/** Returns the time of the oldest entry of one oplog, in seconds. Minus infinity while this oplog has never been full. */
 async function oldestOf(read: ShardRead): Promise<number> {
   const pipeline = [
     { $collStats: { storageStats: {} } },

@@ -8,8 +8,8 @@ export interface PartitionFilter {
 }
 
 /**
- * An expression that is true if the `_id` at `path` belongs to one of these partitions. $toHashedIndexKey returns the
- * same hash for equal numbers of different types (measured on 6.0.27), so a document whose `_id` changes its numeric
+ * Returns an expression that is true if the `_id` at `path` belongs to one of these partitions. $toHashedIndexKey returns
+ * the same hash for equal numbers of different types (measured on 6.0.27), so a document whose `_id` changes its numeric
  * type stays in its partition.
  */
 export function isIn({ partitions, count }: PartitionFilter, path: string): Document {

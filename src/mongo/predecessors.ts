@@ -5,13 +5,13 @@ import { hostProcess, type ProcessIdentity } from './host-process.ts'
 import { drainedEpoch } from './stored-names.ts'
 
 /**
- * The incarnations of processes that held this lease and whose writes are not known to have ended. There are several
- * when a successor crashed before it had waited for its own predecessor. The next holder waits for all of them.
+ * Returns the incarnations of processes that held this lease and whose writes are not known to have ended. There are
+ * several if a successor crashed before it had waited for its own predecessor. The next holder waits for all of them.
  */
 export function predecessorsOf(lease: Document): string[] {
   const several = lease['predecessors'] as string[] | undefined
   if (several) return several
-  // Stored by an earlier version, which kept the field after the writes had ended.
+  // An earlier version stored this field, and kept it after the writes had ended.
   const one = lease['predecessor'] as string | undefined
   return one && drainedEpoch(lease) < (lease['epoch'] as number) ? [one] : []
 }
@@ -25,12 +25,13 @@ export function hasHolderEnded(lease: Document, id: string): boolean {
   return lease['owner'] === id && !!process && hostProcess.hasEnded(process)
 }
 
-/** MongoDB drivers cut off an application name after so many bytes (MongoDB Handshake specification). */
+/** MongoDB drivers cut off an application name after this many bytes (MongoDB Handshake specification). */
 const applicationNameMax = 128
 
 /**
- * The name under which a server lists the connections of a process. It ends in the incarnation, by which `writesEnded`
- * finds the writes of the process. A long id is therefore shortened here, before the driver cuts off the incarnation.
+ * Returns the name under which a server lists the connections of a process. It ends in the incarnation, by which
+ * `writesEnded` finds the writes of the process. A long id is shortened here, because otherwise the driver would cut off
+ * the incarnation.
  * @param id ASCII text
  */
 export function applicationName(id: string, incarnation: string): string {

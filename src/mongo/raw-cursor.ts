@@ -47,7 +47,7 @@ export class RawCursor {
     return await RawCursor.openIn(session, cluster, database, command, timeoutMS, readPreference)
   }
 
-  /** Opens a cursor in a session that the caller has used before. The cursor ends it. */
+  /** Opens a cursor in a session that the caller has used before. `close` ends the session. */
   static async openIn(
     session: ClientSession,
     cluster: Cluster,
@@ -83,7 +83,7 @@ export class RawCursor {
     }
   }
 
-  /** The next batch, or null when the cursor is exhausted. A batch of an awaiting cursor may be empty. */
+  /** Returns the next batch, or null when the cursor is exhausted. A batch of an awaiting cursor may be empty. */
   async next(options: { batchSize?: number; awaitMS?: number; timeoutMS?: number } = {}): Promise<RawBatch | null> {
     if (this.#first) {
       const batch = this.#first

@@ -120,7 +120,7 @@ OpCompressedRequest.prototype.toBin = async function (this) {
   return pieces
 }
 
-/** Documents [from, to) as the given field of a write command. */
+/** Returns the documents [from, to) as the given field of a write command. */
 export function rawSequence(
   field: 'documents' | 'updates' | 'deletes',
   documents: Buffer[],
@@ -130,7 +130,7 @@ export function rawSequence(
   return new RawSequence(field, documents, from, to)
 }
 
-/** The number of statements in a write command, whether they are given as bytes or as documents. */
+/** Returns the number of statements in a write command, whose statements are bytes or documents. */
 export function statementCount(statements: unknown): number {
   return statements instanceof RawSequence ? statements.parts.length - 1 : (statements as unknown[]).length
 }

@@ -6,12 +6,12 @@ import { appendOplogNote } from './oplog-note.ts'
 import { type RetryContext, retry } from './retry.ts'
 
 /**
- * False when the cluster's oplog no longer reaches back to the position. Opens the change stream there, because the
- * server then looks for the position in its oplog. Rejects with StoppedError when stopped before the cluster answers.
+ * Returns false if the cluster's oplog no longer reaches back to the position. Opens the change stream there, because the
+ * server then searches its oplog for the position. Rejects with StoppedError when stopped before the cluster answers.
  *
  * A router opens the streams of the shards without reading their oplogs, so its first reply may be empty and proves
- * nothing. The position of its stream is the lowest one of all shards. Once it is later than the given one, every shard
- * has read its oplog from there. The no-op gives a shard without writes an entry to read.
+ * nothing. The position of the router's stream is the earliest of all shards. Once it is later than `position`, every
+ * shard has read its oplog from there. The no-op gives a shard without writes an entry to read.
  */
 async function reachesBack(cluster: Cluster, position: StreamPosition, context: RetryContext): Promise<boolean> {
   try {
@@ -27,8 +27,8 @@ async function reachesBack(cluster: Cluster, position: StreamPosition, context: 
 }
 
 /**
- * False when the source's oplog no longer reaches back to the earliest stored position of the partitions. True when no
- * position is stored.
+ * Returns false if the source's oplog no longer reaches back to the earliest stored position of the partitions. Returns
+ * true if no position is stored.
  */
 export async function reachesStoredPositions(
   source: Cluster,

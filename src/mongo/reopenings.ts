@@ -5,9 +5,9 @@ import { notLost } from '../domain/not-lost.ts'
 import type { RetryContext } from './retry.ts'
 
 export interface ReopeningLimits {
-  /** Cursors opened at this position, including the one that reached it. */
+  /** The number of cursors opened since the stream last advanced, including the cursor that advanced it. */
   openings: number
-  /** Time since the first of them was lost, in ms. */
+  /** The time since the first of these cursors was lost, in ms. */
   withinMS: number
 }
 
@@ -48,7 +48,7 @@ export class Reopenings {
 
   /**
    * Called before a cursor is opened. Waits longer after each opening without progress. Throws FatalError
-   * ChangeStreamStalled.
+   * ChangeStreamStalled when both limits are reached.
    */
   async opening(): Promise<void> {
     const { openings, withinMS } = this.#limits

@@ -8,7 +8,7 @@ import type { WorkMeter } from '../domain/work-meter.ts'
 import { isTransient, toFatal } from './errors.ts'
 
 /**
- * What is being retried now, for `progress.retrying`. Several modules may retry at the same time; the oldest retry is
+ * Records what is being retried, for `progress.retrying`. Several modules may retry at the same time. The oldest retry is
  * shown.
  */
 export class RetryMonitor {
@@ -44,9 +44,9 @@ export interface RetryContext {
 const firstDelayMS = 50
 const longestDelayMS = 2_000
 /**
- * mongosync 1.18 gives up on an unreachable cluster after 30 minutes. tandem does the same: state FAILED, resumable. The
- * minutes are those of the monotonic clock: a step of the wall clock must neither end the attempts nor prolong them. While
- * the machine is suspended, nothing is attempted, and this clock does not advance either.
+ * mongosync 1.18 gives up on an unreachable cluster after 30 minutes. tandem does the same: the state becomes FAILED, and
+ * the sync can be resumed. The monotonic clock measures the minutes, because a step of the wall clock must neither end the
+ * attempts nor prolong them. This clock does not advance while the machine is suspended and nothing is attempted.
  */
 const budgetMS = 30 * 60_000
 /** An attempt that fails after it has run longer than this, in ms, restarts the budget. */
@@ -54,8 +54,8 @@ const workedMS = 60_000
 
 /**
  * Reports that a part of the work has succeeded.
- * @param kept true: the next attempt continues from there. False: it starts from the beginning, and the 30 minutes keep
- * running.
+ * @param kept true if the next attempt continues after that part. If it is false, the next attempt starts from the
+ * beginning, and the 30 minutes keep running.
  */
 export type Progressed = (kept: boolean) => void
 
@@ -106,7 +106,7 @@ class FailureStreak {
   readonly #key: symbol
   /** When the time budget began, by `performance.now()`; null while no failure counts against it. */
   #budgetBegunAt: number | null = null
-  /** When the first of the failures that are shown happened. */
+  /** When the first failure since the last success happened, by `performance.now()`. */
   #firstFailedAt = 0
   #attempts = 0
   #delayMS = firstDelayMS
@@ -143,7 +143,7 @@ class FailureStreak {
     return delayMS
   }
 
-  /** Something succeeded, so `progress.retrying` no longer shows this retry. */
+  /** Called when a part of the work has succeeded: `progress.retrying` no longer shows this retry. */
   succeeded(kept: boolean): void {
     if (kept) this.restartBudget()
     if (this.#attempts === 0) return
@@ -153,7 +153,7 @@ class FailureStreak {
     this.end()
   }
 
-  /** Restarts the time budget. */
+  /** The time budget begins again with the next failure, and the delays begin again with the shortest. */
   restartBudget(): void {
     this.#budgetBegunAt = null
     this.#delayMS = firstDelayMS

@@ -24,7 +24,7 @@ const transactionLimitMS = 95_000
  * no other server shows the operations that a router holds.
  */
 export async function untilIdle(cluster: Cluster, match: Document): Promise<void> {
-  // A router forwards a write until its own limit; then the limit of the shard begins.
+  // A router may forward a write until the router's own time limit has passed. Only then the limit of the shard begins.
   const began = performance.now()
   let limitMS = drainLimitMS + (cluster.sharded ? writeLimitMS : 0)
   let mayList = true
@@ -40,7 +40,7 @@ export async function untilIdle(cluster: Cluster, match: Document): Promise<void
   }
 }
 
-/** Asks the routers first: a write that no router holds can no longer reach a shard through one. */
+/** Asks the routers first, because a write that no router holds can no longer reach a shard through a router. */
 async function findRunning(cluster: Cluster, match: Document): Promise<Document | undefined> {
   const findIn = async (scope: Document, session: ClientSession): Promise<Document | undefined> => {
     // The operations of all users are listed, because a predecessor may have connected as a different user.

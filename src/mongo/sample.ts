@@ -16,13 +16,13 @@ export interface CollectionSize {
 /** Time limit in ms. A sample of more than a twentieth of a collection reads all of it. */
 const sampleLimitMS = 30 * 60_000
 
-/** Size and count from the collection's storage statistics, which are cheap and sufficient for an estimate. */
+/** Reads size and count from the collection's storage statistics, which are cheap and sufficient for an estimate. */
 export async function sizeOf(cluster: Cluster, collection: SourceCollection): Promise<CollectionSize> {
   const [bytes, documents] = await storageStatistics(cluster, collection, 'size', 'count')
   return { bytes, documents }
 }
 
-/** Bytes on disk of a collection with its indexes, compressed and with the space that its files can reuse. */
+/** Returns the bytes on disk of a collection and its indexes: compressed, and with the space that its files can reuse. */
 export async function diskBytesOf(cluster: Cluster, collection: SourceCollection): Promise<number> {
   const [documents, indexes] = await storageStatistics(cluster, collection, 'storageSize', 'totalIndexSize')
   return documents + indexes
@@ -48,7 +48,8 @@ async function storageStatistics(
     cluster,
     read().catch(async (error) => {
       if (codeOf(error) !== code.namespaceNotFound) throw error
-      // Renamed or dropped during the command: $collStats finds the collection by UUID, then its statistics by name.
+      // The collection was renamed or dropped during the command: $collStats finds the collection by its UUID, and then
+      // its statistics by its name.
       return await read()
     }),
   )
@@ -62,7 +63,7 @@ async function storageStatistics(
 }
 
 /**
- * `count` random `_id`s in the order of the collection's `_id` index. For less than a twentieth of a collection,
+ * Returns `count` random `_id`s in the order of the collection's `_id` index. For less than a twentieth of a collection,
  * $sample uses a random cursor, so the cost does not grow with the collection.
  */
 export async function sampleIds(cluster: Cluster, collection: SourceCollection, count: number): Promise<TypedValue[]> {
@@ -88,8 +89,8 @@ export async function sampleIds(cluster: Cluster, collection: SourceCollection, 
 }
 
 /**
- * The record ids of the documents with these `_id`s, in the order of the collection's `_id` index. Documents that no
- * longer exist are left out. Reads only the index. Not for clustered collections, and not through mongos.
+ * Returns the record ids of the documents with these `_id`s, in the order of the collection's `_id` index. Omits documents
+ * that no longer exist. Reads only the index. Do not use it for clustered collections or through mongos.
  */
 export async function recordIdsOf(
   cluster: Cluster,

@@ -11,25 +11,25 @@ import { fromUuid, toUuid } from './uuid.ts'
 /** The largest number of UUIDs in one `$in`. */
 const uuidsMax = 500
 /**
- * Up to this many segments are changed by one statement each. The server then executes the command in one round trip. A
- * statement that may change several documents, like eight statements or more, takes a transaction and its commit.
+ * Up to this many segments are changed by one statement each, in a command that takes one round trip. A statement that may
+ * change several documents needs a transaction and its commit, and so do eight statements or more (`numberedForms`).
  */
 const singlyMax = 7
 /** Number of candidates that a claim reads beyond its limit, because other instances claim at the same time. */
 const spareCandidates = 8
 
 /**
- * The order in which segments are claimed. Those of schema version 1 have no such field: they are claimed first, in any
- * order. Their index does not contain the field either, so the server sorts the candidates in memory.
+ * The order in which segments are claimed. Segments of schema version 1 have no such field. They are claimed first, in
+ * any order. An index that was created with them does not contain the field, so the server sorts the candidates in memory.
  */
 const inOrder = { priority: 1 } as const
 
 /**
- * Version 2 has the position of a segment in the plan in another field, by which the release that knows version 1 would
- * not sort. Version 3 is a segment that is read in natural order. Its ranges for the verifier are not its bounds, and a
- * build without natural order would store its numbers of verified ranges among those of this release. The version makes
- * such a build refuse the segment, also if it knows version 2. All other segments are written in version 2. `toSegment`
- * decides by the fields, not by the version.
+ * Version 2 stores the position of a segment in the plan in another field than version 1. A release that knows only
+ * version 1 would not sort by that field. Version 3 is a segment that is read in natural order. The ranges that the
+ * verifier compares in it are not its bounds. A release that does not know natural order would number the verified ranges
+ * in another way than this release. The version makes such a release refuse the segment, even if it knows version 2. All
+ * other segments are written in version 2. `toSegment` decides by the fields, not by the version.
  */
 const reads = [1, 2, 3] as const
 const versions = { ranges: { writes: 2, reads }, natural: { writes: 3, reads } } as const
@@ -55,9 +55,9 @@ export class SegmentStore {
   }
 
   /**
-   * Stores a plan. Segments are claimed in order of their priority, and only after `open`. If they could be
-   * claimed at once, a plan that a crash interrupted would be made again while other instances still copy the ranges of
-   * the interrupted plan. Those instances would insert documents after the copy has ended.
+   * Stores a plan. Segments are claimed in order of their priority, and only after `open`. If they could be claimed at
+   * once, and a crash interrupted the plan, a successor would make the plan again while other instances still copy the
+   * ranges of the interrupted plan. Those instances would insert documents after the copy has ended.
    */
   async plan(segments: Segment[]): Promise<void> {
     const term = this.#coordinator.term
@@ -171,7 +171,7 @@ export class SegmentStore {
     await this.#stored.update('segments', [{ q, u: [{ $set: { owner: null } }], multi: true }])
   }
 
-  /** UUIDs of collections that have unfinished segments. */
+  /** Returns the UUIDs of collections that have unfinished segments. */
   async openCollections(): Promise<Set<string>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { done: false } },
@@ -180,7 +180,7 @@ export class SegmentStore {
     return new Set(groups.map((group) => fromUuid(group['_id'] as Binary)))
   }
 
-  /** The bytes of each collection that the instance with this id has copied. */
+  /** Returns the bytes of each collection that the instance with this id has copied. */
   async bytesBy(id: string): Promise<Map<string, number>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { ownerID: id } },
@@ -189,7 +189,7 @@ export class SegmentStore {
     return new Map(groups.map((group) => [fromUuid(group['_id'] as Binary), Number(group['bytes'])]))
   }
 
-  /** Copied bytes of each instance, by mongosyncID. */
+  /** Returns the copied bytes of each instance, by mongosyncID. */
   async bytesByInstance(): Promise<Map<string, number>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { ownerID: { $ne: null } } },
@@ -198,7 +198,7 @@ export class SegmentStore {
     return new Map(groups.map((group) => [group['_id'] as string, Number(group['bytes'])]))
   }
 
-  /** How many segments there are, and how many are copied, by any instance. */
+  /** Returns the number of all segments, and of those that any instance has copied. */
   async counts(): Promise<{ written: number; total: number }> {
     const [counts] = await this.#stored.aggregate('segments', [
       { $group: { _id: null, total: { $sum: 1 }, written: { $sum: { $cond: ['$done', 1, 0] } } } },
@@ -206,7 +206,7 @@ export class SegmentStore {
     return { written: Number(counts?.['written'] ?? 0), total: Number(counts?.['total'] ?? 0) }
   }
 
-  /** Copied bytes of each of these collections that has segments. */
+  /** Returns the copied bytes of each of these collections that has segments. */
   async bytesOf(uuids: string[]): Promise<Map<string, number>> {
     const groups = await this.#stored.aggregate('segments', [
       { $match: { collection: { $in: uuids.map(toUuid) } } },
@@ -215,7 +215,7 @@ export class SegmentStore {
     return new Map(groups.map((group) => [fromUuid(group['_id'] as Binary), Number(group['bytes'])]))
   }
 
-  /** The segments of each of these collections that has any, in order. */
+  /** Returns the segments of each of these collections that has any, in order. */
   async load(uuids: string[]): Promise<Map<string, Segment[]>> {
     const loaded = new Map<string, Segment[]>()
     const found = await this.#stored.find('segments', { collection: { $in: uuids.map(toUuid) } })
@@ -230,8 +230,8 @@ export class SegmentStore {
   /**
    * Removes the segments of these collections, except those of a later term. Segments have the same `_id`s in every plan
    * of a collection. Without the term, a delayed delete of an earlier coordinator would remove segments of the plan that
-   * its successor has stored, and their ranges would count as copied. Replica sets also refuse such a delete by its
-   * transaction number; on a sharded cluster the term alone does.
+   * its successor has stored, and their ranges would count as copied. A replica set also refuses such a delete by its
+   * transaction number. On a sharded cluster only the term prevents the removal.
    */
   async remove(uuids: string[]): Promise<void> {
     for (let from = 0; from < uuids.length; from += uuidsMax) {

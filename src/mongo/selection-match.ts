@@ -2,27 +2,27 @@ import type { Document } from 'mongodb'
 import { isFiltered, isWhole, type NamespaceFilters, temporaryNames } from '../domain/namespace-filter.ts'
 import type { NamespaceFilter, NamespacePattern } from '../domain/start-request.ts'
 
-/** The query condition that a name matches the pattern. */
+/** Returns the query condition for names that match the pattern. */
 export function patternCondition({ pattern, options }: NamespacePattern): Document {
   return options ? { $regex: pattern, $options: options } : { $regex: pattern }
 }
 
 /**
- * The query condition that a name matches an exclusion pattern. `$gt: ''` looks redundant because no name is empty, but
- * the server (6.0.27) needs it. Without it, the server pushes the negated condition down to its oplog scan. There,
- * `create`, `drop` and `dropDatabase` entries lack fields, and the server treats a missing field as an empty string. If
- * the pattern matches the empty string, events of selected namespaces are lost. A condition with `$gt: ''` is not
- * pushed down.
+ * Returns the query condition for names that match an exclusion pattern. `$gt: ''` looks redundant because no name is
+ * empty, but the server (6.0.27) needs it. Without it, the server pushes the negated condition down to its oplog scan.
+ * There, `create`, `drop` and `dropDatabase` entries lack fields, and the server treats a missing field as an empty
+ * string. If the pattern matched the empty string, events of selected namespaces would be lost. A condition with
+ * `$gt: ''` is not pushed down.
  */
 function excludedCondition(pattern: NamespacePattern): Document {
   return { ...patternCondition(pattern), $gt: '' }
 }
 
 /**
- * The change events that the filters keep: events of documents and definitions of namespaces that were selected by
- * their name at that time, renames from and to such names, and drops of databases. Null if there are no filters. The
- * conditions use query operators without `$expr`. The server pushes them down to its oplog scan, except for exclusion
- * patterns.
+ * Returns the condition for the change events that the filters keep: events of documents and definitions of namespaces
+ * that were selected by their name at that time, renames from and to such names, and drops of databases. Returns null if
+ * there are no filters. The condition uses query operators without `$expr`. The server pushes it down to its oplog scan,
+ * except for exclusion patterns.
  */
 export function eventCondition(filters: NamespaceFilters): Document | null {
   if (!isFiltered(filters)) return null
@@ -36,8 +36,8 @@ export function eventCondition(filters: NamespaceFilters): Document | null {
 }
 
 /**
- * The condition that an exclusion pattern excludes a collection name. The pattern does not apply to the server's
- * temporary names.
+ * Returns the condition for collection names that an exclusion pattern excludes. The pattern does not apply to the
+ * server's temporary names.
  */
 function excludedCollection(pattern: NamespacePattern): Document {
   return { ...excludedCondition(pattern), $not: { $regex: temporaryNames } }

@@ -39,7 +39,7 @@ const cachedMax = 100_000
 export class Selection {
   readonly #cluster: Cluster
   readonly #filters: NamespaceFilters
-  /** Time-series collections are left out. Otherwise a sync that would select one is refused, or fails. */
+  /** True if time-series collections are left out. If false, a sync that selects one is refused, or fails. */
   readonly skipsTimeSeries: boolean
   readonly #cached = new Map<string, boolean>()
   /**
@@ -87,7 +87,7 @@ export class Selection {
     return listed.filter((_, at) => selects(this.#filters, matches, database, names[at] as string))
   }
 
-  /** Does the same for many databases, with as many commands as for one. */
+  /** Does what `among` does for many databases, with as many commands as for one. */
   async amongAll<T extends Named>(catalog: ReadonlyMap<string, T[]>): Promise<Map<string, T[]>> {
     const kept = new Map([...catalog].map(([database, listed]) => [database, this.#withoutSkipped(listed)]))
     if (!isFiltered(this.#filters)) return kept
@@ -98,7 +98,7 @@ export class Selection {
     return new Map([...kept].map(([database, listed]) => [database, listed.filter((one) => isSelected(database, one))]))
   }
 
-  /** The databases that may contain a selected namespace. */
+  /** Returns the databases that may contain a selected namespace. */
   async databases(names: Iterable<string>): Promise<string[]> {
     const all = [...names]
     if (!isFiltered(this.#filters)) return all
@@ -186,7 +186,7 @@ export class Selection {
   }
 }
 
-/** Selects what `selection` selects and at least one of the selections in `before` does not. */
+/** Selects the namespaces that `selection` selects and that at least one of the selections in `before` does not select. */
 export function newlySelected(selection: Selects, before: readonly Selects[]): Selects {
   return {
     databases: (names) => selection.databases(names),

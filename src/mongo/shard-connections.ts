@@ -20,7 +20,7 @@ interface Rest {
   error: unknown
 }
 
-/** The shards that have refused the user of the cluster, by host. All connections of this process observe it. */
+/** The shards that have refused the user of the cluster, by host. All ShardConnections of the cluster share this map. */
 const refused = new WeakMap<Cluster, Map<string, Rest>>()
 
 /** Sends a command to the primary of one shard. */
@@ -33,8 +33,8 @@ export type ShardAnswer<Result> = { shard: string } & ({ result: Result } | { er
  * Connections to the shards of a cluster, past the routers, for what a router does not show: oplogs, caches and flow
  * control. A sync must work without them. Shards may be unreachable for tandem, and may not know its user, because the
  * config servers store the users of a sharded cluster
- * (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users). So each is opened on first
- * use, reads have short time limits, and a shard that fails is reported in its answer.
+ * (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users). Therefore each connection is
+ * opened when it is first used, reads have short time limits, and the answer of a shard that fails contains the error.
  */
 export class ShardConnections {
   readonly #cluster: Cluster
@@ -94,7 +94,8 @@ export class ShardConnections {
   }
 
   #rest(host: string, error: unknown): void {
-    // A shard that has received a command and has not answered may be overloaded. Only another read shows whether it still is.
+    // A shard that has received a command and has not answered may be overloaded. Only another read shows whether it
+    // still is, so the shard is asked again at once.
     if (isUnanswered(error)) return
     const isRefused = codeOf(error) === code.authenticationFailed
     const rests = isRefused ? this.#refused : this.#resting

@@ -15,7 +15,7 @@ import { type RetryContext, retry } from './retry.ts'
  */
 export const metadataVersion = 1
 
-/** The version that is written, and the versions that are read. An older version is readable if it has a migration. */
+/** The version in which documents are written, and the versions that can be read. */
 export interface StoredVersion {
   writes: number
   reads: readonly number[]
@@ -104,7 +104,7 @@ export class StoredDocuments {
   }
 
   /**
-   * The distinct values of the field `key` in the matching documents, in one reply. With an index on the fields of
+   * Returns the distinct values of the field `key` in the matching documents, in one reply. With an index on the fields of
    * `query` and on `key`, the server reads no documents.
    */
   async distinct(collection: string, key: string, query: Document): Promise<unknown[]> {
@@ -181,8 +181,8 @@ export class StoredDocuments {
 
   /**
    * Removes all documents that match `filter`, however many there are. They are read and removed in pages, because the
-   * server ends each command after `writeLimitMS`: a single command that does not finish in time removes nothing, so
-   * its retries never finish. A removal that is interrupted has removed whole pages.
+   * server ends each command after `writeLimitMS`. A single command that does not finish in time removes nothing, and its
+   * retries would not finish either. A removal that is interrupted has removed whole pages.
    * @param guard repeated in each delete, so that a delayed delete matches no document of the same `_id` that was
    * stored again later
    */
@@ -255,8 +255,8 @@ export class StoredDocuments {
 }
 
 /**
- * Matches a term, an epoch or a time that is not later than the given one. Documents of releases without the field match
- * too.
+ * Matches a term, an epoch or a time that is not later than the given one. Also matches a missing field, because earlier
+ * releases stored documents without it.
  */
 export function notOfLater(term: number | Timestamp): Document {
   return { $not: { $gt: term } }

@@ -12,16 +12,18 @@ import { fromUuid, toUuid } from './uuid.ts'
 /** The largest number of collections in one query. */
 const collectionsMax = 500
 
-/** A document identity that must be reconciled after the copy of its collection has ended, in ascending `order`. */
+/** The identity of a document that must be reconciled when the copy of its collection has ended. */
 export interface Tombstone {
   idElement: Buffer
+  /** Tombstones are reconciled in ascending order. */
   order: number
+  /** True if an identity that is already recorded moves to this order. */
   reorder: boolean
 }
 
 /**
- * Identities of documents whose changes were applied while their collection was copied: collection `tombstones` of the
- * metadata database.
+ * Identities of documents that must be reconciled when the copy of their collection has ended: collection `tombstones` of
+ * the metadata database.
  */
 export class TombstoneStore {
   readonly #stored: StoredDocuments
@@ -82,22 +84,22 @@ export class TombstoneStore {
     }))
   }
 
-  /** Whether this collection has any tombstones. Simultaneous calls share one query. */
+  /** Resolves with true if this collection has tombstones. Simultaneous calls share one query. */
   readonly isRecorded = batched(collectionsMax, async (uuids: string[]) => {
     const recorded = await this.recorded(uuids)
     return uuids.map((uuid) => recorded.has(uuid))
   })
 
-  /** Which of these collections have tombstones. */
+  /** Returns those of these collections that have tombstones. */
   async recorded(uuids: string[]): Promise<Set<string>> {
     const found = await this.#stored.distinct('tombstones', 'collection', { collection: { $in: uuids.map(toUuid) } })
     return new Set(found.map((uuid) => fromUuid(uuid as Binary)))
   }
 
   /**
-   * The highest order of all recorded identities. 0 if there are none. The server reads one key of the index for each
-   * collection (DISTINCT_SCAN), because the pipeline begins with a sort by the fields of the index and takes the first
-   * document of each group:
+   * Returns the highest order of all recorded identities; 0 if there are none. The server reads one key of the index for
+   * each collection (DISTINCT_SCAN), because the pipeline begins with a sort by the fields of the index and takes the
+   * first document of each group:
    * https://www.mongodb.com/docs/manual/reference/operator/aggregation/group/#optimization-to-return-the-first-or-last-document-of-each-group
    */
   async highestOrder(): Promise<number> {
@@ -109,10 +111,10 @@ export class TombstoneStore {
   }
 
   /**
-   * Removes the tombstones of these collections that belong to the copy with this start time or to an earlier one. No
-   * later copy has begun when this is called. A removal that arrives after a later copy has begun does not match the
-   * tombstones of that copy. Without them, a copy insert would bring back a document that was deleted on the source.
-   * Tombstones that an interrupted removal leaves are harmless: the end of a later copy reconciles these documents too.
+   * Removes the tombstones of these collections that belong to the copy with this start time or to an earlier copy. Call
+   * it before a later copy begins. If the removal reaches the server after that, it does not match the tombstones of the
+   * later copy. Without those, a copy insert would bring back a document that was deleted on the source. Tombstones that
+   * an interrupted removal leaves are harmless: the end of a later copy reconciles these documents too.
    * @param until rejects with StoppedError once it is aborted
    */
   async remove(copies: readonly Pick<CatalogEntry, 'uuid' | 'convergedFrom'>[], until?: AbortSignal): Promise<void> {

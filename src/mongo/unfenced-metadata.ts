@@ -17,7 +17,7 @@ export class UnfencedMetadata {
   readonly #database: string
 
   /**
-   * @param limits time limit of a command by the client's clock; without one, the driver's limits apply
+   * @param limits time limit of a command by the client's clock; without one, the default of `Cluster` applies
    * @param database the metadata database; by default, that of the cluster at this moment
    */
   constructor(cluster: Cluster, limits: { timeoutMS?: number } = {}, database: string = cluster.metadataDatabase) {
@@ -39,7 +39,7 @@ export class UnfencedMetadata {
     return { reply, failed: (reply['writeErrors'] ?? []) as StatementFailure[] }
   }
 
-  /** The error for a statement of the command that the server refused. */
+  /** Returns the error for a statement of the command that the server refused. */
   refused({ code, errmsg }: StatementFailure, command: Document): unknown {
     return this.#cluster.named(new MetadataWriteError(code, errmsg), this.#database, command)
   }

@@ -19,12 +19,12 @@ export interface VerifiedRange {
 export interface StoredRecheck {
   uuid: string
   idElement: Buffer
-  /** The change stream of this cluster has reported a change of the document. */
+  /** True if the change stream of this cluster has reported a change of the document. */
   onSource: boolean
   onDestination: boolean
   /**
-   * New each time that the recheck is stored. A removal names it, so a delayed removal does not remove a recheck of the
-   * same document that was stored later. Null for a recheck that an earlier release stored.
+   * Each time the recheck is stored, it gets a new token. A removal names the token, so a delayed removal does not remove
+   * a recheck of the same document that was stored later. Null for a recheck that an earlier release stored.
    */
   token: string | null
 }
@@ -41,7 +41,7 @@ const collectionsMax = 100
 /** Time limit in ms of a query whose result a client waits for. */
 const answerMS = 5_000
 
-/** The durable state of the embedded verifier, in tandem's own database on the destination, majority-acknowledged. */
+/** The durable state of the embedded verifier, in the metadata database on the destination. */
 export class VerificationStore {
   readonly #stored: StoredDocuments
   constructor(destination: Cluster, context: RetryContext) {
@@ -114,7 +114,7 @@ export class VerificationStore {
     )
   }
 
-  /** Up to `limit` rechecks after the given one, in key order. */
+  /** Returns up to `limit` rechecks after the given one, in key order. */
   async readRechecks(after: StoredRecheck | null, limit: number): Promise<StoredRecheck[]> {
     const filter = after ? { _id: { $gt: recheckId(after) } } : {}
     const found: StoredRecheck[] = []
@@ -151,7 +151,7 @@ export class VerificationStore {
     return await verdictFrom((collection, filter, extra) => this.#stored.find(collection, filter, extra))
   }
 
-  /** Like `loadVerdict`, for a client that waits for the answer and can ask again: nothing is retried. */
+  /** Does what `loadVerdict` does, but retries nothing: a client waits for the answer, and can repeat the request. */
   async readVerdict(): Promise<StoredVerdict> {
     return await verdictFrom((collection, filter, extra) => this.#stored.findOnce(collection, filter, answerMS, extra))
   }
@@ -187,7 +187,7 @@ function recheckId({ uuid, idElement }: Pick<StoredRecheck, 'uuid' | 'idElement'
   return new Binary(Buffer.concat([Buffer.from(uuid, 'latin1'), idElement]))
 }
 
-/** The value of an `_id` element as canonical Extended JSON. */
+/** Returns the value of an `_id` element as canonical Extended JSON. */
 export function renderId(idElement: Buffer): unknown {
   const document = Buffer.alloc(4 + idElement.length + 1)
   document.writeInt32LE(document.length, 0)
@@ -204,7 +204,7 @@ export function renderId(idElement: Buffer): unknown {
 /** The largest number of characters of an `_id` in a message. An `_id` may be as large as a document. */
 const describedMax = 256
 
-/** The value of an `_id` element as text for a message. */
+/** Returns the value of an `_id` element as text for a message. */
 export function describeId(idElement: Buffer): string {
   const text = JSON.stringify(renderId(idElement))
   return text.length > describedMax ? `${text.slice(0, describedMax)}… (${text.length} characters)` : text

@@ -18,7 +18,7 @@ import { type NumberedForms, numberedForms } from './numbered-forms.ts'
 /** The part of a lease document from which the ids of its sessions are derived. */
 export interface LeaseSessions {
   /**
-   * A random text. When a lease is removed and created again, it gets another base, because its numbers begin again.
+   * A random text. A lease that is removed and created again gets another base, because its numbers begin again.
    */
   base: string
   /** An upper bound of the sessions that any holder has used. */
@@ -28,13 +28,16 @@ export interface LeaseSessions {
 /** An upper bound of the writes that one instance has in flight. Further writes wait for a free session. */
 const sessionCount = 32
 
-/** The sessions that a new holder stores. The count never decreases, because a former holder may have used more sessions. */
+/**
+ * Returns the sessions that a new holder stores. The count never decreases, because a former holder may have used more
+ * sessions.
+ */
 export function sessionsFor(found: LeaseSessions | null): LeaseSessions {
   return { base: found?.base ?? randomBytes(8).toString('hex'), count: Math.max(found?.count ?? 0, sessionCount) }
 }
 
 const retryMS = 50
-/** After this time the write is reported as failed, and the next write closes its session. */
+/** Attempts to close the session of a write end after this time (ms). The next write of any session then closes it. */
 const closeLimitMS = 28_000
 
 interface NumberedSession {
@@ -43,9 +46,9 @@ interface NumberedSession {
   /** The last number that was sent. */
   number: bigint
   isInUse: boolean
-  /** A write of unknown outcome was sent, and the server has not yet acknowledged a higher number. */
+  /** True if a write of unknown outcome was sent, and the server has not acknowledged a higher number yet. */
   isOpen: boolean
-  /** Set while the session is being closed. */
+  /** The attempt to close the session that is in progress; null if there is none. */
   closing: Promise<void> | null
 }
 
@@ -56,18 +59,18 @@ export interface NumberedWrite {
   /** The next number of this session. Each attempt takes its own. */
   next(): Long
   /**
-   * Resolves to true when the server refuses this write from now on. False where that could not be achieved: the
-   * session then stays open, and the next write of any session closes it first.
+   * Closes the session. Resolves with true when the server refuses this write from now on. Resolves with false if the
+   * session could not be closed. It then stays open, and the next write of any session closes it first.
    */
   close(): Promise<boolean>
   /**
-   * The write with this number may still take effect. Unless the session is closed first, the next write of any session
-   * closes it.
+   * Marks the session as open if the write with this number is its last one, because that write may still take effect.
+   * Unless `close` closes the session, the next write of any session does.
    */
   leaveOpen(number: Long): void
   /**
-   * The error of a write that the server rejected because another instance has taken the lease and closed the
-   * session.
+   * Called when the server has rejected a write because another instance has taken the lease and closed the session.
+   * Returns the error for that write.
    */
   refused(): Error
   /** Gives the session back. */
@@ -99,14 +102,15 @@ export class WriteSessions {
 
   /**
    * Waits for a free session. Returns null for a command that carries no number. Rejects when a session that another
-   * write left open cannot be closed: the open write may hold an older state of the same documents.
+   * write left open cannot be closed, because that write may contain an older version of the same documents.
    */
   async begin(command: Document): Promise<NumberedWrite | null> {
     for (;;) {
       try {
         await this.closeOpen()
       } catch (error) {
-        // This write takes no session and so releases none. Wake the next waiting write, which would wait forever otherwise.
+        // This write takes no session and therefore releases none. The next waiting write is woken here, because it would
+        // otherwise wait forever.
         this.#waiting.shift()?.()
         throw error
       }
@@ -119,8 +123,8 @@ export class WriteSessions {
   }
 
   /**
-   * Resolves when the server refuses every write that has ended with an unknown outcome. Rejects when it cannot be
-   * reached.
+   * Resolves when the server refuses every write whose outcome is unknown and for which no caller waits. Rejects when the
+   * server cannot be reached.
    */
   async closeOpen(): Promise<void> {
     for (;;) {
@@ -246,8 +250,8 @@ export async function closeSessions(
 }
 
 /**
- * Higher than every number of earlier epochs. For two million epochs it stays below 2^53, the limit of the driver's
- * counter.
+ * Returns a number that is higher than all numbers of earlier epochs. For two million epochs it stays below 2^53, the
+ * limit of the driver's counter.
  */
 function numberBefore(epoch: number): bigint {
   return BigInt(epoch) << 32n
@@ -271,7 +275,7 @@ async function sendClosing(cluster: Cluster, session: ClientSession, index: numb
       throw new TransientReplyError(`a session could not be closed: ${failed.errmsg}`, failed.code)
     if (failed) throw new Error(`a session could not be closed: ${failed.errmsg} (code ${failed.code})`)
   } catch (error) {
-    // An instance with a later epoch has already closed it, and retries until its own write is durable.
+    // An instance with a later epoch has already closed the session, and retries until its own closing write is durable.
     if (codeOf(error) !== code.transactionTooOld) throw error
   }
 }
