@@ -22,9 +22,9 @@ const rejectsTokens = new Set<number | undefined>([code.badValue, code.failedToP
  * A record id belongs to one member: the members of a replica set have different record ids for one document, and a
  * member may assign others when it recovers after a crash or rolls back. A read that resumed with a record id of
  * another assignment would omit documents without an error. Therefore a read counts only if one process, in one term as
- * primary, has answered all of it, from its beginning over all resumptions to its end. Record ids do not change during
- * that: a primary does not roll back, and a process does not recover. `server` identifies the process and its term.
- * Each resumption compares it with that of the tokens, and `confirm` does so after the last batch.
+ * primary, has answered the whole read, including all resumptions. Within such a term record ids do not change: a primary
+ * does not roll back, and a process recovers only when it starts. `server` identifies the process and its term. Each
+ * resumption compares it with the server of the tokens, and `confirm` compares it again after the last batch.
  */
 export class NaturalScan {
   /** Identifies the server that answers (`identityOf`). Null if the server does not identify itself. */

@@ -21,7 +21,7 @@ const objectBytesMax = 16 * 1024 * 1024 + 16 * 1024
 /** Bytes reserved for the other fields of an oplog entry and for the names in a statement. */
 const reserveBytes = 4 * 1024
 
-/** Maximum bytes of the array items that one update appends. The oplog entry names each item, so it may be larger. */
+/** Maximum bytes of the array items that one update appends. The oplog entry is larger, because it names each item. */
 const itemBytesMax = 4 * 1024 * 1024
 
 interface DocumentParts {

@@ -77,7 +77,7 @@ export interface StreamContent {
   selected?: Document | null
   /** Limits document events to some partitions. The stream always includes definition events. */
   only?: PartitionedEvents
-  /** The limits at which a stream that is reopened repeatedly without advancing is given up. */
+  /** The limits for reopening a stream that does not advance. */
   reopeningLimits?: ReopeningLimits
 }
 

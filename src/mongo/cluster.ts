@@ -263,7 +263,7 @@ const limitedByDefault = new Set(['find', 'aggregate', 'count', 'distinct'])
  * Adds `maxTimeMS: 0` (no limit) to a read that has no `maxTimeMS` of its own. Without it, the cluster parameter
  * `defaultMaxTimeMS` (8.0) limits the read (`getRequestOrDefaultMaxTimeMS` in default_max_time_ms_cluster_parameter.cpp
  * in the server's source). A read that always takes longer than that, such as the first one of a change stream, would
- * be retried for ever.
+ * fail at each retry.
  */
 function withOwnLimit(command: Document): Document {
   const [name = ''] = Object.keys(command)

@@ -26,8 +26,8 @@ export function shardOplogWindows(source: Cluster): Promise<ShardAnswer<number>[
 
 /**
  * Returns the time, in seconds, from which on the source's oplog is complete. For a sharded cluster it is the latest such
- * time of all shards that the cluster has now, because a sync fails as soon as one shard lacks an event. Minus infinity
- * while no oplog has ever been full. Rejects when one of the oplogs cannot be read.
+ * time of all current shards, because a sync fails as soon as one shard lacks an event. Minus infinity while no oplog has
+ * ever been full. Rejects when one of the oplogs cannot be read.
  *
  * The oplog of the config servers does not count. A router opens one more cursor there for each change stream, which
  * reports new shards, but it starts at the current time and not at the position from which the stream is resumed

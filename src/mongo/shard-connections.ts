@@ -3,15 +3,16 @@ import type { Cluster } from './cluster.ts'
 import { readShards } from './config-database.ts'
 import { code, codeOf, isUnanswered } from './errors.ts'
 
-/** Milliseconds that one read may take, after the shard was found and connected to. */
+/** Time limit of one read of a connected shard, in ms. */
 export const shardReadMS = 10_000
 /**
- * A shard that cannot be reached is not asked again for this long, so that it does not delay the answers of the others.
+ * A shard that cannot be reached gets no further read for this long (ms), so that it does not delay the answers of the
+ * others.
  */
 const restMS = 30_000
 /**
- * A shard that does not know the user is not asked again for this long, because each attempt is a failed login in its
- * log and in its audit.
+ * A shard that does not know the user gets no further read for this long (ms), because each attempt is a failed login in
+ * its log and in its audit.
  */
 const refusedRestMS = 30 * 60_000
 
@@ -45,7 +46,7 @@ export class ShardConnections {
   readonly #asksRefusing: boolean
   #closed = false
 
-  /** @param asksRefusing also asks shards that have refused the user in the last half hour */
+  /** @param asksRefusing true if shards that have refused the user in the last half hour are read, too */
   constructor(cluster: Cluster, { asksRefusing = false } = {}) {
     this.#cluster = cluster
     this.#asksRefusing = asksRefusing
@@ -95,7 +96,7 @@ export class ShardConnections {
 
   #rest(host: string, error: unknown): void {
     // A shard that has received a command and has not answered may be overloaded. Only another read shows whether it
-    // still is, so the shard is asked again at once.
+    // still is, so the next read includes this shard.
     if (isUnanswered(error)) return
     const isRefused = codeOf(error) === code.authenticationFailed
     const rests = isRefused ? this.#refused : this.#resting
