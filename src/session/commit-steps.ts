@@ -181,7 +181,7 @@ export class CommitSteps {
     let since = commitTimestamp
     while ((await applyLate(since)) >= manyExpired) since = this.#quietUntil
     // A commit begins only when everything is copied. If this instance has just started again, its copy may have been
-    // stopped before it reported that, and the verifier must not wait for the report.
+    // stopped before it reported its end, and the verifier must not wait for that report.
     verification.copied()
     // An instance that was just elected starts its verifier in parallel with this step.
     while (configuration.verification.enabled && !verification.running) {

@@ -16,7 +16,7 @@ export type CommitPart = 'committing' | 'arrived' | null
 export interface SyncFollowerParts {
   session: SyncSession
   part: () => CommitPart
-  /** The commit that this instance was asked for. */
+  /** The commit that this instance has received. */
   asked: () => OwnLimit & { dryRun: boolean; failure: Failure | null }
   /** Resolves when all runs that the machine has left have ended. */
   ended: () => Promise<unknown>

@@ -287,7 +287,7 @@ export class Verification {
     if (this.#latest?.failure) throw this.#latest.failure
   }
 
-  /** Throws FatalError VerificationFailed when the catalogs that were just read differ, before options are restored. */
+  /** Called before options are restored. Throws FatalError VerificationFailed when the catalogs that were read differ. */
   async checkDefinitions(configuration: StartConfiguration, read: BothCatalogs): Promise<void> {
     if (!configuration.verification.enabled) return
     this.#verifier?.wake()

@@ -74,13 +74,13 @@ export class WorkRuns {
     await this.#replicating?.opened
   }
 
-  /** The replication that both workers share. The first worker's call opens it, after all earlier runs have ended. */
+  /** Returns the replication that both workers share. The first worker's call opens it after all earlier runs have ended. */
   replicate(worker: Worker, open: (signal: AbortSignal) => Promise<Replication>): Promise<Replication> {
     if (this.#replicating) {
       this.#replicating.workers.add(worker)
       return this.#replicating.opened
     }
-    // `#ended` is read now: once this replication is left, `#ended` also waits for its workers, and they wait for this.
+    // `#ended` must be read now. Once this replication is left, `#ended` also waits for its workers, which wait for `opened`.
     const opened = this.#ended.then(() => {
       if (this.#replicating?.opened !== opened) throw new StoppedError() // the machine left it before it began
       return open(this.#renewed())
