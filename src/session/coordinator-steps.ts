@@ -13,7 +13,7 @@ import type { SyncSession } from './sync-session.ts'
 
 /**
  * Does the coordinator's work in a step; resolves with its report. Rejects with StoppedError when `signal` is aborted.
- * @param dryRun true when this instance was asked for a rehearsal
+ * @param dryRun true when the commit that this instance has received is a rehearsal
  */
 export type StepWork = (signal: AbortSignal, dryRun: boolean) => Promise<CoordinatorReport>
 

@@ -88,7 +88,7 @@ export class MongosyncLog {
     return this.#counted
   }
 
-  /** Not awaited by the report, because the destination may not answer. */
+  /** Counts in the background, because the destination may not answer. */
   #countSegments(hasEnded: boolean): void {
     if (this.#counting) return
     this.#counting = true

@@ -31,7 +31,7 @@ import { Selection } from '../mongo/selection.ts'
 
 export type CheckedStart = CheckedClusters['facts']
 
-/** Checks that can refuse a start by what is already read. The other checks rely on them: they run only if these pass. */
+/** Checks that can refuse a start and need no further reads. The other checks rely on them, and run only if these pass. */
 const refusingAtOnce: Check[] = [checkOptions, checkPrivileges, checkTopology, checkVersions, checkReversible]
 
 /** Checks that can refuse a start and read the clusters. */

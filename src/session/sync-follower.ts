@@ -114,9 +114,9 @@ export class SyncFollower {
 
   /**
    * Undoes an aborted commit while this instance is paused or has failed, because users wait until they can write on
-   * the source. Such an instance coordinates only when no other instance is running. A failed step is repeated. Calls
-   * `idle` while there is nothing to undo. Before collections are converged again, the coordinator waits until this
-   * instance has stopped, so this instance releases its partitions.
+   * the source. First aborts a commit whose time limit has passed. Such an instance coordinates only when no other
+   * instance is running. A failed step is repeated. Calls `idle` while there is nothing to undo. Before collections are
+   * converged again, the coordinator waits until this instance has stopped, so this instance releases its partitions.
    */
   async undoWhileIdle(idle: () => void): Promise<void> {
     const { session } = this.#parts
