@@ -23,8 +23,8 @@ export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fence
   // A block is not set again, because 6.0.27 then briefly reports no block (measured: 7 of 339 polls of serverStatus).
   if (blocked && (await isKnownToBlock(cluster))) return
   try {
-    // The server does not treat this command as a write. The fence is therefore checked when the command is sent.
-    // Otherwise a process could unblock a cluster that its successor has blocked, or block one that it has unblocked.
+    // The server does not treat this command as a write, so the fence is checked when the command is sent. Otherwise a
+    // process could undo what its successor has set: lift its block, or block a cluster that it has unblocked.
     const comment = new CheckedText('tandem: setUserWriteBlockMode', fence)
     await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked, comment })
   } catch (error) {

@@ -4,7 +4,7 @@ import type { WorkMeter } from '../domain/work-meter.ts'
 
 const pollMS = 1_000
 const reportMS = 60_000
-/** Interval of reports when only `canCommit` has changed, ms. It may change often while the lag is near its limit. */
+/** Minimum interval, ms, when only `canCommit` has changed. This may happen often while the lag is near its limit. */
 const changedMS = 10_000
 
 export interface MongosyncLogParts {

@@ -63,9 +63,9 @@ export class WorkRuns {
     return this.#replicating?.present ?? null
   }
 
-  /** The replication that a commit works on. It was loaded when the commit began to finish. */
+  /** `latest`, for a commit and the verifier, which begin only after a replication was loaded. */
   get finishing(): Replication {
-    if (!this.latest) throw new FatalError('InternalError', 'a commit that finishes before it began')
+    if (!this.latest) throw new FatalError('InternalError', 'a commit or the verifier began without a replication')
     return this.latest
   }
 
