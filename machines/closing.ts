@@ -3,7 +3,7 @@ import type { WorkerReport } from './protocol.ts'
 
 /**
  * Ends a worker. Leaving a state stops its actors but does not await their work. The actor `close` awaits that work,
- * and resolves with the failure to report, or with null when the work was only told to stop.
+ * and resolves with the failure to report, or with null when the work was only stopped.
  * @param ended the state that follows when there is no failure
  * @param failed the state that follows a failure
  */

@@ -3,7 +3,7 @@ import type { Failure } from '../src/domain/errors.ts'
 import { closing, failureReport, firstError, hasFailed } from './closing.ts'
 import { placeholder, type ReplicationReport, type WorkerOrder } from './protocol.ts'
 
-/** What the machine knows about a segment that this instance has claimed. */
+/** A segment that this instance has claimed. */
 export interface ClaimedSegment {
   /** Unique among all segments of a run. */
   id: string
@@ -20,7 +20,7 @@ export interface CopyContext {
   underWay: string[]
   /** At least one segment was copied since the machine last entered `copying`. */
   copiedSome: boolean
-  /** The error that ended the copy; null until then. A copy that is told to stop ends with a StoppedError. */
+  /** The error that ended the copy; null until then. A copy that is stopped ends with a StoppedError. */
   error: unknown
 }
 
@@ -61,7 +61,7 @@ const copySetup = setup({
     finish: fromPromise<void>(placeholder('finish')),
     /**
      * Stops all work. Resolves when the work has ended and its progress is stored: with the failure to report, or with
-     * null when the work was only told to stop.
+     * null when the work was only stopped.
      */
     close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
   },
@@ -124,8 +124,8 @@ const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
  * draining    A pause was requested. Work under way ends, and its progress is stored. Stopping the machine instead
  *             would abandon that work.
  * drained     Nothing is under way.
- * stopping    The copy has failed, or was told to stop. Work under way ends.
- * stopped     The copy was told to stop. The instance is about to leave the state in which it copies.
+ * stopping    The copy has failed, or was stopped. Work under way ends.
+ * stopped     The copy was stopped. The instance is about to leave the state in which it copies.
  * failed      The failure is reported.
  */
 export const collectionCopyMachine = copySetup.createMachine({

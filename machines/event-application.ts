@@ -45,8 +45,8 @@ const stopWithError = { target: '#eventApplication.stopping', actions: 'remember
  * draining    All events that were read are applied, and the positions are stored. Stopping the machine instead would
  *             abandon those events.
  * drained     Nothing is under way.
- * stopping    Event application has failed, or was told to stop. Work under way ends.
- * stopped     Event application was told to stop. The instance is about to leave the state in which it replicates.
+ * stopping    Event application has failed, or was stopped. Work under way ends.
+ * stopped     Event application was stopped. The instance is about to leave the state in which it replicates.
  * failed      The failure is reported.
  */
 export const eventApplicationMachine = setup({
@@ -71,7 +71,7 @@ export const eventApplicationMachine = setup({
     change: fromPromise<void>(placeholder('change')),
     /**
      * Stops reading. Resolves when all events that were read are applied: with the failure to report, or with null when
-     * the work was only told to stop.
+     * the work was only stopped.
      */
     close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
   },

@@ -10,7 +10,7 @@ export interface InstanceContext {
   /** This instance has observed that the collections are created. */
   initialised: boolean
   copyCompleted: boolean
-  /** The number of convergences of this sync for which this instance has discarded its progress. */
+  /** The last convergence, by its number, for which this instance has discarded its progress; 0 before the first. */
   convergences: number
   /**
    * The verifier has compared everything once, and from then on compares only what changes. Also true once the commit

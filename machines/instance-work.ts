@@ -34,7 +34,8 @@ export const syncFollower = {
 
 /**
  * Undoes an aborted commit even when all instances are paused or have failed, because users cannot write on the source
- * until it is undone.
+ * until it is undone. It also aborts a commit whose time limit has passed, and gives this instance's partitions back
+ * before collections are converged again.
  */
 export const undo = {
   id: 'undo',

@@ -45,8 +45,8 @@ import { verificationMachine } from './verification.ts'
  *   finishing     This instance has applied every event up to the commit timestamp and gives its partitions back. The
  *                 coordinator completes the remaining steps (`awaiting`). Once the commit is decided, it can only be
  *                 completed (`handedOver`).
- * paused        Lasts until `sync.resume`, also across restarts. The instance may only undo an aborted commit, and
- *               retries that when it fails. It cannot resume if another process with its id takes the lease.
+ * paused        Lasts until `sync.resume`, also across restarts. The instance does only the work of the actor `undo`,
+ *               and retries that when it fails. It cannot resume if another process with its id takes the lease.
  * committed     The sync in this direction is complete. The instance stores its final state, then gives its lease back.
  * reversing     Source and destination swap roles.
  *   moving        The metadata moves to the new destination. The old metadata is valid until the move is acknowledged.
@@ -84,7 +84,7 @@ export const instanceMachine = setup({
     syncFollower: fromCallback<WorkerOrder, FollowInput>(placeholder('syncFollower')),
     commitDeadline: fromCallback<WorkerOrder, DeadlineInput>(placeholder('commitDeadline')),
     metadataMove: fromPromise<void, WithConfiguration>(placeholder('metadataMove')),
-    /** Undoes an aborted commit when no instance is at work. */
+    /** See `undo` in instance-work.ts. */
     undo: fromCallback<WorkerOrder, WithConfiguration>(placeholder('undo')),
     /** Takes the lease again in states in which nothing else does. */
     hold: fromPromise<void, WithConfiguration>(placeholder('hold')),

@@ -43,7 +43,7 @@ export type ReplicationReport =
 /** Orders of the instance to its workers. */
 export type WorkerOrder = { type: 'worker.drain' } | { type: 'worker.drainTo'; commitTimestamp: string }
 
-/** What an instance observes about the coordinator role and its own lease. */
+/** Observations of an instance about the coordinator role and its own lease. */
 export type ElectionEvent =
   | {
       /** The stored claim of the coordinator role was read. */

@@ -13,8 +13,8 @@ export type StoredRequest = CommitRequest & { at: number; atClusterTime?: string
 /** What is stored about the sync as a whole, in addition to its state. */
 export interface SyncContext {
   /**
-   * The latest coordinator term that was stored. Reports of earlier terms have no
-   * effect, except that the destination was found open. 0 before the first term.
+   * The latest coordinator term that was stored; 0 before the first. Reports of earlier terms have no effect, except
+   * `commit.foundOpen`.
    */
   term: number
   /** The verifier has compared everything once. */
@@ -23,7 +23,7 @@ export interface SyncContext {
   attempt: number
   /** Commit timestamp of the current attempt, as decimal digits; null before it is taken. */
   commitTimestamp: string | null
-  /** The last request of a commit that was not aborted; null if there is none. */
+  /** The request of the latest commit, completed or not; null before the first, and after an abort until the next. */
   request: StoredRequest | null
   /** How many commits have been aborted, rehearsals included. */
   aborts: number
@@ -102,7 +102,7 @@ export const freshSync: SyncContext = {
   filterChange: null,
 }
 
-/** A replacement of the filters. `before`: the filters that it replaces, as the sender has read them. */
+/** A replacement of the filters. `before`: the filters that it replaces, as the sender last read them. */
 export interface NewFilter {
   filters: NamespaceFilters
   before: NamespaceFilters

@@ -5,7 +5,7 @@ import { placeholder } from './protocol.ts'
 
 export interface VerificationContext {
   enabled: boolean
-  /** The last report to the instance was that everything has been compared once. */
+  /** True when the last report to the instance said that everything has been compared once. */
   initiallyVerified: boolean
   /** The verifier that runs here has compared everything once. */
   scanned: boolean
@@ -18,7 +18,7 @@ export type VerificationEvent =
   | { type: 'role.taken' }
   /** The commit is decided, so the clusters no longer have to be equal. */
   | { type: 'role.over' }
-  /** `failure` is null when the observation was only told to stop. */
+  /** `failure` is null when the observation was only stopped. */
   | { type: 'role.failed'; failure: Failure | null }
   /** Another instance coordinates. `initiallyVerified`: its verification has compared everything once. */
   | { type: 'role.observed'; initiallyVerified: boolean }
@@ -41,7 +41,7 @@ const stopWithError = { target: '#verification.leading.stopping', actions: 'reme
  *   verifying     The change streams of both clusters are followed, and changed documents are compared.
  *     scanning      Every collection is compared once, range by range.
  *     following     Only changed documents are compared.
- *     resolving     A commit asked for a verdict. The source is quiet, and each difference is either resolved or
+ *     resolving     A commit requested a verdict. The source is quiet, and each difference is either resolved or
  *                   confirmed.
  *   restarting    The verifier missed changes that an oplog no longer holds: its results are removed.
  *   stopping      Work under way ends, and its results are stored.
@@ -62,7 +62,7 @@ export const verificationMachine = setup({
     run: fromCallback<VerificationEvent>(placeholder('run')),
     awaitEarlierRun: fromPromise<void>(placeholder('awaitEarlierRun')),
     awaitCopy: fromPromise<void>(placeholder('awaitCopy')),
-    /** Runs the verifier until it is told to stop. Rejects on a failure. */
+    /** Runs the verifier until it is stopped. Rejects on a failure. */
     verify: fromPromise<void>(placeholder('verify')),
     discardResults: fromPromise<void>(placeholder('discardResults')),
     /** Stops all work. Resolves when the work has ended: with the failure to report, or with null. */
@@ -86,7 +86,7 @@ export const verificationMachine = setup({
     hasFailed,
   },
   actions: {
-    /** These two store for all instances whether everything has been compared once. */
+    /** This action and the next one store for all instances whether everything has been compared once. */
     publishInitiallyVerified: placeholder('publishInitiallyVerified'),
     publishRestarted: placeholder('publishRestarted'),
     rememberError: assign({ error: firstError }),

@@ -56,7 +56,7 @@ export async function notExpired(
       ...(entry.destinationUUID === null ? {} : { collectionUUID: toUuid(entry.destinationUUID) }),
     }
     const documents = await RawCursor.readAll(destination, entry.database, command).catch((error): Buffer[] => {
-      // Users own the destination by now, and have renamed or dropped the collection.
+      // The collection no longer exists under this name. Once writes are enabled, users may have renamed or dropped it.
       if (renamedTo(error) !== undefined) return []
       throw error
     })
@@ -83,7 +83,7 @@ function expiryConditions({ options, indexes }: CollectionDefinition, nowMS: num
   return conditions
 }
 
-/** A TTL index has one field. */
+/** Returns the only field of a TTL index. */
 function keyField(index: RawFields): string | undefined {
   const key = fieldNamed(index, 'key')
   return key && readFields(embedded(key))[0]?.name

@@ -161,15 +161,15 @@ async function each(
 }
 
 /**
- * Lets documents expire on the destination again. It is the last change there before the commit is decided. Changes
- * only collections whose documents expire. Repeatable.
+ * Lets documents expire on the destination again. This is the last change there before the commit is decided. Changes
+ * only collections whose documents expire. It can be repeated.
  */
 export async function restoreExpiry({ atStep, deferredOptions, catalog }: CommitParts): Promise<void> {
   atStep('restoreExpiry')
   await deferredOptions.restoreExpiry(catalog.entries())
 }
 
-/** Stops documents from expiring on the destination before a verdict that follows restoreExpiry. Repeatable. */
+/** Stops documents from expiring on the destination before a verdict that follows `restoreExpiry`. It can be repeated. */
 export async function deferExpiry({ deferredOptions, catalog }: CommitParts): Promise<void> {
   await deferredOptions.deferExpiry(catalog.entries())
 }

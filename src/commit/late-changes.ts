@@ -114,9 +114,8 @@ async function deletedByUsers(
 }
 
 /**
- * Passes the changes after `since` to `take`, batch by batch, up to a time that is taken after the call begins. Changes
- * that tandem does not apply are left out.
- * Returns that time. The last batch may contain later changes.
+ * Passes the changes after `since` to `take`, batch by batch, up to a time that is taken after the call begins. Returns
+ * that time. Changes that tandem does not apply are left out. The last batch may contain later changes.
  */
 async function readSince(
   parts: LateChangesParts,

@@ -41,7 +41,7 @@ export interface Repaired {
 /**
  * Makes the destination equal to the current source where a verdict found differences. It reconciles definitions first,
  * because an index that the source does not have may reject a document. It then reconciles every document with an open
- * recheck. It does not change collections that another client created on the destination. Repeatable. Throws
+ * recheck. It does not change collections that another client created on the destination. It can be repeated. Throws
  * RefusedError WrongState when a repair cannot remove the differences.
  *
  * Two kinds of collections are not repaired but returned: those that another client dropped on the destination, and,

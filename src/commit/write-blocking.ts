@@ -20,11 +20,11 @@ const blockedMode = 2
 export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fencedBy = cluster): Promise<void> {
   const fence = (): void => fencedBy.fence()
   fence()
-  // When the block is set again, 6.0.27 briefly reports no block (measured: 7 of 339 polls of serverStatus).
+  // A block is not set again, because 6.0.27 then briefly reports no block (measured: 7 of 339 polls of serverStatus).
   if (blocked && (await isKnownToBlock(cluster))) return
   try {
-    // The server does not treat this command as a write. Without the fence at the moment at which it is sent, a process
-    // could unblock a cluster that its successor has blocked, or block one that its successor has unblocked.
+    // The server does not treat this command as a write, so the fence is checked when the command is sent. Otherwise a
+    // process could undo what its successor has set: lift its block, or block a cluster that it has unblocked.
     const comment = new CheckedText('tandem: setUserWriteBlockMode', fence)
     await cluster.read('admin', { setUserWriteBlockMode: 1, global: blocked, comment })
   } catch (error) {
@@ -51,7 +51,7 @@ function blockedByAnother(cluster: Cluster, blocked: boolean, error: unknown): F
   )
 }
 
-/** Enables user writes on the source again if the configuration lets a commit block them. Repeatable. */
+/** Enables user writes on the source again if the configuration lets a commit block them. It can be repeated. */
 export async function unblockSource(
   source: Cluster,
   destination: Cluster,
@@ -63,8 +63,8 @@ export async function unblockSource(
 }
 
 /**
- * Resolves with whether the server reports that user writes are blocked; null when it does not report a mode (mongos,
- * servers before 6.0). Needs the privilege `serverStatus`.
+ * Resolves with true when the server reports that user writes are blocked, with false when it reports that they are not,
+ * and with null when it reports no mode (mongos, servers before 6.0). Needs the privilege `serverStatus`.
  */
 export async function areWritesBlocked(cluster: Cluster): Promise<boolean | null> {
   const status = await cluster.read('admin', { serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })

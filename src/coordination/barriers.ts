@@ -28,7 +28,7 @@ export interface Barrier {
 
 /**
  * The version of stored barriers. Version 2 stores what the coordinator read from the catalog in the field `observed`.
- * Earlier releases look for it in `seen` and would find nothing.
+ * Earlier releases read it from `seen`, where they would find nothing.
  */
 export const barriersVersion: StoredVersion = { writes: 2, reads: [1, 2] }
 
@@ -86,7 +86,7 @@ export class Barriers {
   }
 
   /**
-   * The first barrier that is not done. A partition that waits at a later barrier counts as having reached this one.
+   * Returns the first barrier that is not done. A partition that waits at a later barrier counts as having reached it.
    * The partition may have passed this barrier while the barrier was done, before another partition reported more
    * changes. The partition's stored position does not show this: it stays before this barrier while the partition waits
    * within the same batch.

@@ -19,7 +19,7 @@ export class ClaimNumbers {
     this.#claimedBy = token
   }
 
-  /** Whether segments may have been claimed under this token, which identifies a lease term. */
+  /** True if segments may have been claimed under this token, which identifies a lease term. */
   hasClaimed(token: OwnerToken): boolean {
     return this.#claimedBy === token
   }

@@ -210,7 +210,7 @@ export class Coordination {
 
   /**
    * @param atWork true when this instance is neither paused nor failed. Otherwise it takes and keeps the coordinator
-   * role only while no other live instance is at work, because an aborted commit must be undone even if none is at work
+   * role only while no other live instance is at work: an aborted commit must be undone even if all are paused or failed
    */
   engage(atWork: boolean): void {
     this.#atWork = atWork
@@ -325,7 +325,7 @@ export class Coordination {
           const shown = this.#observed.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
           const [takesWork, atWork, stoppedFor] = [this.#claims.takesWork, this.#atWork, this.#stoppedFor]
           const isShown = shown?.takesWork === takesWork && shown.atWork === atWork && shown.stoppedFor === stoppedFor
-          // A round claims nothing before what it announces is stored.
+          // A round claims nothing before its announcement is stored.
           await this.#round(isShown ? null : this.#parts.lease.announce({ takesWork, atWork, stoppedFor }))
         }
       } catch (error) {

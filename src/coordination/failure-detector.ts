@@ -9,8 +9,8 @@ import type { Liveness } from './liveness.ts'
  */
 const windowMS = 3_000
 /**
- * An instance without a heartbeat in the store for this time counts as expired, ms. An instance that has just taken its
- * lease needs time to send its first heartbeat.
+ * An instance counts as expired when its newest heartbeat has been missing or older than `ttlMS` for this long, ms. An
+ * instance that has just taken its lease needs this time to send its first heartbeat.
  */
 const silenceMS = 1_500
 

@@ -6,7 +6,7 @@ export interface InstanceHeartbeat {
   id: string
   /** Identifies the process. */
   incarnation: string
-  /** Whether the instance had the coordinator role when it sent the heartbeat. */
+  /** True if the instance had the coordinator role when it sent the heartbeat. */
   coordinator: boolean
   /** The partitions whose events it applies. */
   partitions: number[]
@@ -36,14 +36,14 @@ export interface Liveness {
    * predecessor.
    */
   publish(heartbeat: InstanceHeartbeat): Promise<void>
-  /** Every instance that has sent a heartbeat in this sync and was not removed by `remove`, ordered by id. */
+  /** Returns every instance that has sent a heartbeat in this sync and was not removed by `remove`, ordered by id. */
   instances(): Promise<ObservedInstance[]>
   /**
    * Removes the row of an instance that has left for good. A heartbeat that is still under way could insert it again,
    * so the caller awaits the last one first.
    */
   remove(id: string): Promise<void>
-  /** Wakes the other instances, so that they read the ownership at once. Best effort; never throws. */
+  /** Wakes the other instances, so that they read the ownership at once. A notification may be lost. Never throws. */
   notify(): void
   /** Called when another instance notifies. A store without pub/sub never calls it, so callers must also poll. */
   onNotified: (() => void) | null

@@ -98,7 +98,11 @@ export class OwnershipStore {
     }
   }
 
-  /** True when `owner` now owns the claim. `observed`: the claim as read; undefined when none was stored. */
+  /**
+   * Makes `owner` the owner of the claim, unless the stored claim is no longer `observed`.
+   * @param observed the claim as it was read; undefined when none was stored
+   * @returns true when `owner` now owns the claim
+   */
   async claim(key: ClaimKey, observed: Claim | undefined, owner: OwnerToken): Promise<boolean> {
     const epoch = (observed?.epoch ?? 0) + 1
     const last = { owner, since: new Date() }

@@ -50,7 +50,7 @@ export class PartitionClaims {
     return this.#wanted
   }
 
-  /** False while this instance keeps its partitions and gets no others. */
+  /** False while this instance keeps its partitions and claims no others. */
   get takesWork(): boolean {
     return this.#takesWork
   }

@@ -9,7 +9,7 @@ import { isTransient } from '../mongo/errors.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Liveness } from './liveness.ts'
 
-/** What this class needs from the sync that the instance takes part in. */
+/** The parts of a session that this class uses. */
 export interface CommandedSession {
   commands: CommandStore
   liveness: Pick<Liveness, 'instances'>
@@ -25,7 +25,7 @@ export interface PeerCommandsParts extends Addressee {
    */
   perform: (given: GivenCommand, sender: string | null) => Promise<void>
   context: RetryContext
-  /** Age up to which an instance may begin a command, and how long the sender waits for the answers, ms. */
+  /** The age of a command up to which an instance may begin it, and how long the sender waits for the answers, ms. */
   patienceMS?: number
 }
 
@@ -143,7 +143,7 @@ export class PeerCommands {
         void this.#answer(session.commands, waiting.id, { success: false, error: 'WrongState', errorDescription })
         return
       }
-      // Not awaited: a pause may take long, and later commands must not wait for it. `#perform` never rejects.
+      // This is not awaited, because later commands must not wait for a long pause. `#perform` never rejects.
       void this.#perform(session.commands, waiting)
     }
   }

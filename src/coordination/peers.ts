@@ -89,8 +89,8 @@ export class Peers {
   }
 
   /**
-   * Stores the commit request before any instance acts on it. Throws RefusedError ConfigurationMismatch when another
-   * instance was asked for a different commit, and WrongState when a commit cannot begin now.
+   * Stores the commit request before any instance acts on it. Throws RefusedError ConfigurationMismatch when a different
+   * commit is already requested, and WrongState when a commit cannot begin now.
    * @param convergences number of requested convergences when this instance observed that everything is copied
    * @param until cancels the request, which then rejects with StoppedError
    * @returns how many commits were aborted before this one, which identifies this commit for `abort`
@@ -171,7 +171,7 @@ export class Peers {
    * Aborts the current commit if exactly `abortsBefore` commits were aborted before it. The call may be repeated.
    * @param why the reason, the result of a rehearsal, and `until`, a signal that cancels the call, which then rejects
    * with StoppedError
-   * @returns whether that commit is aborted; false when it is already decided, or when no such commit is stored
+   * @returns true when that commit is aborted; false when it is already decided, or when no such commit is stored
    */
   async abort(
     abortsBefore: number,
@@ -253,8 +253,8 @@ export class Peers {
   }
 
   /**
-   * Age of a stored request by the destination's cluster time, in whole seconds as ms, because the clocks of hosts may
-   * differ.
+   * Age of a stored request, ms, as a multiple of whole seconds. It is computed from the destination's cluster time,
+   * because the clocks of hosts may differ. A request of an earlier release has no cluster time.
    */
   #ageMS({ at, atClusterTime }: StoredRequest): number {
     if (atClusterTime === undefined) return Math.abs(Date.now() - at)

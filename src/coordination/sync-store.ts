@@ -31,7 +31,7 @@ export class SyncStore {
   readonly #destination: Cluster
   readonly #generation: number
   #latest: { snapshot: SyncSnapshot; revision: number | null }
-  /** False until the stored state was read. It may be that none is stored. */
+  /** True once the stored state was read, even if there was none. */
   #isLoaded = false
 
   /**

@@ -6,7 +6,7 @@ import { storedForAll, wrongState } from './admit-command.ts'
 import { LeasePatience } from './lease-patience.ts'
 import type { SyncInstance } from './sync-instance.ts'
 
-/** In the other states this instance takes part in no sync, or the commit is decided. */
+/** States in which an abort may be accepted. In the others, this instance takes part in no sync, or the commit is decided. */
 const accepting: PublicState[] = ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED']
 /** Time limit of a read of the stored state before an abort is passed on, ms. */
 const readLimitMS = 5_000
@@ -14,11 +14,13 @@ const readLimitMS = 5_000
 /**
  * Aborts the commit for all instances. Resolves when the abort is stored.
  *
- * The stored state of the sync decides, so that an instance that has not received the commit can abort it too: the
- * instances that have received it may be gone. An instance that takes part in a commit aborts only that commit.
+ * The stored state of the sync decides whether an abort is possible. An instance that has not received the commit can
+ * therefore abort it too, which matters when the instances that have received it are gone. An instance that takes part
+ * in a commit aborts only that commit.
  *
- * Throws RefusedError `WrongState` when no commit is stored that can still be aborted.
- * @param named the commit to abort, by the number of aborted commits before it; null for the one that is under way
+ * Throws RefusedError `WrongState` when the stored state has no commit that can still be aborted.
+ * @param named identifies the commit to abort by the number of commits that were aborted before it; null: the commit
+ * that is under way
  */
 export async function abortCommit(sync: SyncInstance, named: number | null = null): Promise<void> {
   sync.refuseTakenOver()
@@ -78,7 +80,7 @@ export async function abortWithOthers(
   const { actor, session, state } = sync
   const known = session?.peers.sync
   const isNextRequested = known !== undefined && canBeAborted(known)
-  // What this instance knows may be older than what the sender has read.
+  // The state that this instance last read may be older than the state that the sender read.
   const isFollowed = typeof named !== 'number' || (known !== undefined && named < known.context.aborts)
   if (state === 'RUNNING' && actor.getSnapshot().context.commitAborted && !isNextRequested && isFollowed) return
   if (named === null) {

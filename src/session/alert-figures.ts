@@ -13,7 +13,7 @@ import type { Selection } from '../mongo/selection.ts'
  */
 
 const refreshMS = 60_000
-/** States in which the figures are read: all from the start to the commit, without reversals. */
+/** States in which the figures are read: every state from the start to the end of the commit, but no reversal. */
 const watched: PublicState[] = ['RUNNING', 'PAUSED', 'COMMITTING', 'FAILED']
 
 export interface AlertFiguresParts {
@@ -29,7 +29,7 @@ export class AlertFigures {
    * no oplog has ever been full, null while unknown.
    */
   oplogSeconds: number | null = null
-  /** Whether the source's oplog (of each shard) could be read; null before the first attempt. */
+  /** True when the last read of the source's oplog (of every shard) succeeded; null before the first read. */
   oplogVisible: boolean | null = null
   /** Number of differences in the last verdict; null before the first. */
   mismatches: number | null = null

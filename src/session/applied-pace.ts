@@ -28,8 +28,8 @@ export class AppliedPace {
   }
 
   /**
-   * Null before the second sample and until the samples span `spanMinMS`, and when the applied time went backwards, as
-   * after a takeover.
+   * Null until there are two samples and they span `spanMinMS`. Also null when the applied time went backwards, as after
+   * a takeover.
    */
   get perSecond(): number | null {
     const [first, last] = [this.#samples[0], this.#samples.at(-1)]

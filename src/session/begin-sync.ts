@@ -45,8 +45,8 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
   let facts: CheckedStart
   const beside = (): Promise<void> => refuseBeside(configuration, { source, destination, context: parts.context })
   try {
-    // First, because the collections of a sync that overlaps also make the destination non-empty. Any other error, such as
-    // a missing privilege or an invalid pattern, is described better by the checks.
+    // This precedes the checks because the collections of an overlapping sync also make the destination non-empty, and the
+    // refusal must name that sync. The checks describe any other error (a missing privilege, an invalid pattern) better.
     const unread = await beside().catch((error: unknown) => {
       if (error instanceof RefusedError) throw error
       return { error }
@@ -63,8 +63,8 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
   try {
     return await storeNew(clusters, parts, { facts, older, beside })
   } catch (error) {
-    // Nobody else would remove it. With a record, the sync removes it when it has expired. This start fails anyway, and
-    // `tandem clean` removes a reservation that stays because of another error.
+    // A stored sync removes the reservation when it has expired. Without one, only this removes it. An error of the removal
+    // is ignored because the start fails anyway, and `tandem clean` removes a reservation that remains.
     await removeUnneeded(destination, parts.context, older.reservedAt).catch(() => {})
     throw error
   }
@@ -108,7 +108,7 @@ async function storeNew(
   const record = await metadata.createSync(own)
   if (!(await older.reserve()) && !isNamed) return await storedByEarlier(parts)
   try {
-    // Of two syncs that are begun at the same time, at least one finds the other, because both look after they are stored.
+    // Of two syncs that begin at the same time, at least one finds the other, because each searches after it is stored.
     await beside()
   } catch (error) {
     // After any other error the record stays, because other instances may use it already. `OtherSyncs` compares the filters
@@ -120,8 +120,8 @@ async function storeNew(
 }
 
 /**
- * The sync that an instance of an earlier release has begun since this instance looked for one. `findStored` throws
- * FatalError StoredStateConflict if this instance has stored a record too.
+ * Returns the sync that an instance of an earlier release has begun since this instance last searched for a stored sync.
+ * `findStored` throws FatalError StoredStateConflict if this instance has stored a record too.
  */
 async function storedByEarlier({ findStored }: BeginSyncParts): Promise<SyncRecord> {
   const stored = await findStored()

@@ -3,15 +3,16 @@ import { type ClusterTime, secondsBetween } from '../domain/cluster-time.ts'
 import type { Failure } from '../domain/errors.ts'
 import type { SyncSession } from './sync-session.ts'
 
-/** What this instance was asked for; null for an instance that has no time limit of its own. */
+/** The time limit of the commit that this instance has received. */
 export interface OwnLimit {
   abortsBefore: number
+  /** Null while this instance has no time limit of its own. */
   commitUntil: number | null
 }
 
 /**
- * A coordinator that has not received the commit gives the operator this long to send it, ms. It may have taken over
- * when the time limit has already passed.
+ * A coordinator that has not received the commit gives the operator this long to send it, ms. The time limit may already
+ * have passed when that coordinator takes over.
  */
 const graceMS = 10_000
 
@@ -21,8 +22,8 @@ const graceMS = 10_000
  * joined the commit of the others, has no time limit of its own. It then uses the stored request.
  *
  * The time since the request is measured by the destination's cluster time, because the clocks of hosts may differ. The
- * cluster time stands still while the clock of a primary is behind it, for instance after that clock was set back.
- * Therefore the time limit has also passed when this process has observed the commit for as long.
+ * seconds of cluster time do not advance while the clock of a primary is behind them, for instance after that clock was
+ * set back. The time limit therefore also counts as exceeded once this process has observed the commit for `maxSeconds`.
  */
 export class CommitLimit {
   readonly #clusterTime: () => ClusterTime
@@ -54,7 +55,7 @@ export class CommitLimit {
   }
 }
 
-/** Why a commit is aborted whose time limit has passed, for the operator. */
+/** Explains to the operator why a commit was aborted when its time limit had passed. */
 export function limitReason(session: SyncSession, failure: Failure | null, isReceived: boolean): string {
   const why = failure
     ? `it had failed with ${failure.error}: ${failure.errorDescription}`

@@ -61,7 +61,7 @@ export function refusalOfCommit({ session, lagTimeSeconds }: ReadinessSources): 
   return null
 }
 
-/** Milliseconds that a commit waits until a refusal with `passesSoon` disappears, and the interval of its checks. */
+/** How long a commit waits for a refusal with `passesSoon` to disappear, and how often it checks. */
 const readinessPatienceMS = 3_000
 const readinessPollMS = 20
 

@@ -34,8 +34,8 @@ export function commitFigures(session: SyncSession, lagSeconds: number | null): 
 }
 
 /**
- * Warns of a commit that waits for this instance, which has not received it. The instances that have received it may be
- * gone, so the warning names both ways to continue. Empty while no such commit is stored.
+ * Returns a warning when a commit waits for this instance because this instance has not received it. The instances that
+ * have received it may be gone, so the warning names both ways to continue. Empty while no such commit is stored.
  */
 export function notReceived(
   sync: SyncSnapshot,

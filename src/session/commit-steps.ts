@@ -181,7 +181,7 @@ export class CommitSteps {
     let since = commitTimestamp
     while ((await applyLate(since)) >= manyExpired) since = this.#quietUntil
     // A commit begins only when everything is copied. If this instance has just started again, its copy may have been
-    // stopped before it reported that, and the verifier must not wait for the report.
+    // stopped before it reported its end, and the verifier must not wait for that report.
     verification.copied()
     // An instance that was just elected starts its verifier in parallel with this step.
     while (configuration.verification.enabled && !verification.running) {
@@ -220,8 +220,8 @@ export class CommitSteps {
   }
 
   /**
-   * True when this or any other instance was asked for a rehearsal. In that case no instance may enable writes on the
-   * destination.
+   * True when the commit that this instance has received is a rehearsal, or the stored request is one. In that case no
+   * instance may enable writes on the destination.
    */
   #isRehearsal(dryRun: boolean): boolean {
     return dryRun || (this.#session.peers.sync.context.request?.dryRun ?? false)
@@ -261,8 +261,8 @@ export class CommitSteps {
   }
 
   /**
-   * Runs a step before the decision. When a step of a rehearsal fails, for any reason, the rehearsal ends with the
-   * failure as its verdict, and changes are applied again.
+   * Runs a step before the decision. When a step of a rehearsal fails, for any reason but the loss of the lease, the
+   * rehearsal ends with the failure as its verdict, and changes are applied again.
    */
   async #rehearsing<T>(step: SyncStep, dryRun: boolean, work: () => Promise<T>): Promise<T> {
     const { aborts } = this.#session.peers.sync.context

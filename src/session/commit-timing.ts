@@ -12,7 +12,7 @@ export class CommitTiming {
     return this.#step
   }
 
-  /** Begins an attempt with this step. From here on applications must not write. */
+  /** Begins an attempt with this step. The outage is counted from here, because applications must not write from now on. */
   begin(step: string): void {
     this.#began = performance.now()
     this.#steps = []
@@ -29,7 +29,7 @@ export class CommitTiming {
     this.#stepBegan = performance.now()
   }
 
-  /** Called when an attempt begins that has not reached the commit timestamp. Forgets what an earlier attempt has left. */
+  /** Called when an attempt begins, before its commit timestamp is taken. Discards the times of an earlier attempt. */
   reset(): void {
     this.#steps = []
     this.#step = null

@@ -11,7 +11,7 @@ export interface MoveToConfirm {
   record: SyncRecord
   /** The record on the other cluster, if there is one. */
   older: SyncRecord | null
-  /** The other cluster. If the sync was moved, it was from this one. */
+  /** The other cluster. A sync that was moved to `name` was moved from this one. */
   from: ClusterName
   cluster: Cluster
   context: RetryContext
@@ -19,7 +19,7 @@ export interface MoveToConfirm {
 
 /**
  * Throws FatalError `StoredStateConflict` unless the cluster that a reversed sync was moved from confirms the move.
- * Until then, that cluster was the destination, which only tandem writes to, so its metadata is trusted.
+ * Until the move, that cluster was the destination, which only tandem writes to, so its metadata is trusted.
  *
  * A release that announces moves stores an identical copy of the record there (`Metadata.announceMove`) before it
  * writes anything on the other cluster. Earlier releases announced nothing. While a move by an earlier release is under
@@ -63,7 +63,7 @@ function sameRecord(one: SyncRecord, other: SyncRecord): boolean {
   return textOf(one) === textOf(other)
 }
 
-/** Compared as text: one process stored both records from one object, so the order of the fields is the same. */
+/** Records can be compared as text: one process stored both from one object, so the order of their fields is the same. */
 function textOf(record: SyncRecord): string {
   const { configuration, sourceIdentity, destinationIdentity, startTime, partitions, redis, generation } = record
   const parts = [

@@ -12,9 +12,9 @@ const probeMS = 10_000
  * request counts: requests at the same time name the same number of convergences, and a later resume finds new
  * positions, from which the source can continue.
  *
- * After OplogWindowLost, it throws RefusedError: `WrongState` while a commit is under way, which the operator must
- * abort first, and `ClusterUnreachable` when the source does not answer. A paused instance continues in both cases, and
- * handles them as if it had not been paused.
+ * If the instance has FAILED with OplogWindowLost, this throws RefusedError: `WrongState` while a commit is under way,
+ * which the operator must abort first, and `ClusterUnreachable` when the source does not answer. A paused instance is
+ * resumed in both cases, and handles them as if it had not been paused.
  * @param isKnownLost true when the instance has FAILED with OplogWindowLost
  * @param limit aborted when the time limit for the answer of the source has passed
  */
@@ -55,7 +55,7 @@ export async function convergeIfLost(
   await peers.converge('all', sync.context.convergences, until)
 }
 
-/** Asks the source whether it can continue from the stored positions. 'none': it has not answered in time. */
+/** Asks the source whether it can continue from the stored positions. Resolves with 'none' when it does not answer in time. */
 async function probe(
   { source, metadata, context }: SyncSession,
   isKnownLost: boolean,

@@ -20,13 +20,13 @@ const namedMax = 5
  * waits until the commit is undone, because only a sync that replicates accepts a convergence. Then requests that the
  * collections are converged. Resolves when the request is stored.
  *
- * The coordinator undoes the commit, and every instance takes part in that. If one of them hangs while it renews its
+ * The coordinator undoes the commit, and every instance takes part in that. If one of them hangs but still renews its
  * lease, the wait ends with RefusedError WrongState, which names the instance that the operator can stop.
  *
  * If this process dies after the abort, no convergence is requested. The verification of the next commit finds the same
  * differences.
  * @param collections by UUID on the source, each with its namespace there
- * @param limit aborted when the repair waits no longer
+ * @param limit aborted when the time limit of the wait has passed
  */
 export async function convergeInstead(
   sync: SyncInstance,

@@ -10,13 +10,13 @@ import type { SyncSession } from './sync-session.ts'
 const namedMax = 5
 
 /**
- * Called by a resume after DestinationConflict and VerificationFailed. If somebody has dropped collections on the
+ * Called by a resume after DestinationConflict or VerificationFailed. If somebody has dropped collections on the
  * destination, requests that these are created again and converged, because the sync would otherwise fail again. Does
- * nothing when there are none, and while another convergence is planned or a commit is undone.
+ * nothing when no collection was dropped, and while another convergence is planned or a commit is undone.
  *
  * No convergence can begin during a commit, and the commit cannot succeed without it. So this throws RefusedError
  * WrongState, and the operator decides whether the commit is aborted.
- * @param accepted the command by which this instance aborts the commit
+ * @param accepted the command that this instance accepts now and that aborts the commit
  */
 export async function convergeMissing(
   session: SyncSession,

@@ -15,11 +15,11 @@ const pollMS = 250
 /**
  * Requests a convergence of collections for whose documents the change stream has no events. It never returns normally:
  * it throws StoppedError once `stopped` is aborted, because the instance stops replicating for the convergence or for
- * another reason. The caller then reads the change event again and decides again. If another request has replaced this
- * one, the caller therefore repeats it.
+ * another reason. The caller then reads the change event again and decides again, so it repeats this request if another
+ * one has replaced it.
  *
  * No convergence can begin during a commit, and the commit cannot succeed without it. So the commit is aborted, and
- * `warnings` has the reason.
+ * `warnings` shows the reason.
  * @param collections by UUID on the source, each with its namespace there
  */
 export async function convergeUnfollowed(
@@ -44,7 +44,7 @@ export async function convergeUnfollowed(
   throw new StoppedError()
 }
 
-/** Why a commit is aborted for the convergence of these collections. */
+/** Explains why a commit is aborted when these collections must be converged. */
 export function abortReason(names: string): string {
   return (
     `the commit was aborted because the source has documents in ${names} that the change stream does not report ` +

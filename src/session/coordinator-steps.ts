@@ -13,7 +13,7 @@ import type { SyncSession } from './sync-session.ts'
 
 /**
  * Does the coordinator's work in a step; resolves with its report. Rejects with StoppedError when `signal` is aborted.
- * @param dryRun true when this instance was asked for a rehearsal
+ * @param dryRun true when the commit that this instance has received is a rehearsal
  */
 export type StepWork = (signal: AbortSignal, dryRun: boolean) => Promise<CoordinatorReport>
 
@@ -80,8 +80,8 @@ async function replan(session: SyncSession, signal: AbortSignal): Promise<Coordi
 }
 
 /**
- * Stores that the destination may be based on the filters in force from now on. If they are replaced before this is
- * stored, the plan is not begun, and this rejects with StoppedError.
+ * Stores that the plan for the current filters begins, so the destination may depend on them from now on. If the filters
+ * are replaced before this is stored, the plan does not begin, and this rejects with StoppedError.
  */
 async function reportPlanBegun({ peers }: SyncSession, convergences: number): Promise<void> {
   const { context } = await peers.report({ type: 'convergence.planBegun' }, { ...peers.worked, convergences })

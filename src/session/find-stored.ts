@@ -61,15 +61,15 @@ export async function findStoredSync(
   return newest.record
 }
 
-/** Distinguishes the sync in a Redis that several syncs share. The same for both directions. */
+/** Returns the text that identifies the sync in a Redis that several syncs share. It is the same for both directions. */
 export function redisScope(facts: Record<ClusterName, ClusterFacts>, syncName: string | null): string {
   const scope = clusterNames.map((name) => facts[name].identity).sort()
   return [...scope, ...(syncName === null ? [] : [syncName])].join(':')
 }
 
 /**
- * Throws FatalError StoredStateConflict if the database of earlier releases holds a sync between the same two clusters,
- * in either direction, for a process whose sync is in the new one. A sync with a third cluster does not concern it.
+ * Called by a process whose sync is in the database of this release. Throws FatalError StoredStateConflict if the database
+ * of earlier releases holds a sync between the same two clusters, in either direction. Ignores a sync with a third cluster.
  * @param own the record of the sync of this process
  */
 export async function refuseOlderSync(

@@ -29,7 +29,7 @@ const lostForSeconds = 24 * 60 * 60
  * in one of these states.
  */
 const atWork: PublicState[] = ['RUNNING', 'COMMITTING', 'REVERSING']
-/** States in which lag is reported. The source is asked for its cluster time only in these states. */
+/** States in which the lag is measured. The source is pinged for its cluster time only in these states. */
 const withLag: PublicState[] = ['RUNNING', 'COMMITTING']
 
 /**
@@ -218,7 +218,7 @@ export class HeartbeatPublisher {
     await session.liveness.publish({ id, incarnation, coordinator, partitions, progress })
     session.failureDetector?.acknowledged(sentAt)
     await this.#readInstances()
-    // Not awaited, because these reads wait while the destination is unreachable, and heartbeats must continue.
+    // This is not awaited, because the reads wait while the destination is unreachable, and heartbeats must continue.
     this.#aside ??= this.#reportOthers(session)
       .catch((error) => this.#parts.context.onRetry?.('reading the progress of the other instances', error))
       .finally(() => {

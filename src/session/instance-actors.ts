@@ -14,7 +14,7 @@ export interface InstanceActorsParts {
   current: () => SyncSession
   /** How far this instance has come in a commit. */
   part: () => CommitPart
-  /** The commit that this instance was asked for. */
+  /** The commit that this instance has received. */
   asked: () => OwnLimit & { dryRun: boolean; failure: Failure | null }
   /** Resolves when the work of all states that the machine has left has ended. */
   ended: () => Promise<unknown>

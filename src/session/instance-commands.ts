@@ -122,7 +122,7 @@ export class InstanceCommands implements Instance {
       try {
         await reachBoth(parts.clusters)
         const [source, destination] = [parts.clusters[configuration.source], parts.clusters[configuration.destination]]
-        // Read at the same time for a sync that is not stored yet. An error counts only then.
+        // The clusters are read during `findStored`. The result, or an error, matters only when no sync is stored yet.
         const reading = readClusters(configuration, source, destination)
         reading.catch(() => {})
         const stored = await parts.findStored()

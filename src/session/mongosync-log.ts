@@ -4,7 +4,7 @@ import type { WorkMeter } from '../domain/work-meter.ts'
 
 const pollMS = 1_000
 const reportMS = 60_000
-/** `canCommit` may change often while the lag is near its limit. */
+/** Minimum interval, ms, when only `canCommit` has changed. This may happen often while the lag is near its limit. */
 const changedMS = 10_000
 
 export interface MongosyncLogParts {
@@ -13,7 +13,7 @@ export interface MongosyncLogParts {
   progress: () => Progress
   /** The answer of `GET /api/v1/progress` as JSON. */
   answerOf: (progress: Progress) => string
-  /** Segments of the copy: all of the sync, and those that are copied; null before there is a sync. */
+  /** Counts the segments of the copy: those that are copied, and all of them. Null before the sync exists. */
   segments: () => Promise<{ written: number; total: number } | null>
 }
 
@@ -25,19 +25,19 @@ export interface MongosyncLogParts {
  */
 export class MongosyncLog {
   readonly #parts: MongosyncLogParts
-  /** When rates were last reported, and the counts of that moment. */
+  /** When the counts were last taken, and their values. The next rates are computed from them. */
   #counted = { at: 0, events: 0, applied: 0 }
   /** The last report; null before the first. */
   #last: { key: string; canCommit: boolean; at: number } | null = null
   #counting = false
-  /** The segments were counted after the copy had ended. A short copy may end before the first report. */
+  /** True when the segments were counted after the copy had ended. A short copy may end before the first report. */
   #countedAtEnd = false
 
   constructor(parts: MongosyncLogParts) {
     this.#parts = parts
   }
 
-  /** Starts the reports. Disposing of the result writes a last one. Nothing is reported before the sync exists. */
+  /** Starts the reports. Disposing of the result writes the last report. Nothing is reported before the sync exists. */
   reporting(): Disposable {
     this.#count(this.#parts.progress())
     const timer = setInterval(() => this.#report(false), pollMS)
@@ -53,8 +53,8 @@ export class MongosyncLog {
   #report(isLast: boolean): void {
     const { journal, meter, progress: current, answerOf } = this.#parts
     const progress = current()
-    // A reader of the log expects figures of the copy in every answer. The rates of the first report begin here, because
-    // a small sync may be copied and up to date before that report.
+    // Tools that read the log expect figures of the copy in every answer, so nothing is reported without them. The rates
+    // of the first report are computed from these counts, because a small sync may be up to date before that report.
     if (progress.state === 'IDLE' || !progress.collectionCopy) {
       this.#count(progress)
       return
@@ -88,7 +88,7 @@ export class MongosyncLog {
     return this.#counted
   }
 
-  /** Not awaited by the report, because the destination may not answer. */
+  /** Counts in the background, because the destination may not answer. */
   #countSegments(hasEnded: boolean): void {
     if (this.#counting) return
     this.#counting = true

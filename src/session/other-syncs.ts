@@ -29,7 +29,7 @@ interface OtherSync {
   database: string
   record: SyncRecord
   sync: SyncSnapshot
-  /** The filters in force, and those whose collections may still be dropped because they were replaced. */
+  /** The filters in force, and replaced ones: the plan of their replacement may still drop their collections. */
   filters: NamespaceFilters[]
 }
 
@@ -44,10 +44,13 @@ export interface OtherSyncsParts extends Beside {
 }
 
 /**
- * Throws RefusedError if a sync with this configuration cannot exist beside the other syncs into the destination:
- * `SyncsOverlap` if both would select a namespace, `WriteBlockingNotSupported` if one of them blocks user writes on the
- * destination, because that holds for all of its databases, and `UnsupportedTopology` if the destination is sharded, because
- * each sync stops and restores the balancer. It only reads.
+ * Throws RefusedError if a sync with this configuration cannot exist beside the other syncs into the destination. It only
+ * reads. The refusals are:
+ * - `ConfigurationMismatch` if the name of another sync differs from this one's only in case.
+ * - `SyncsOverlap` if both would select a namespace.
+ * - `WriteBlockingNotSupported` if one of them blocks user writes on the destination, because a block applies to all of its
+ *   databases.
+ * - `UnsupportedTopology` if the destination is sharded, because each sync stops and restores the balancer.
  */
 export async function refuseBeside(configuration: StartConfiguration, clusters: Beside): Promise<void> {
   const { source, destination } = clusters
@@ -84,8 +87,9 @@ export async function refuseBeside(configuration: StartConfiguration, clusters: 
 }
 
 /**
- * The refusal of `refuseBeside` as a finding of a check.
- * @param found the findings of the other checks, which describe a missing privilege or an invalid pattern better
+ * Returns the refusal of `refuseBeside`, if there is one, as a finding.
+ * @param found the findings of the other checks. If one of them is an error, any other error of `refuseBeside` is ignored,
+ * because the checks describe a missing privilege or an invalid pattern better
  */
 export async function findBeside(
   configuration: StartConfiguration,
@@ -102,7 +106,7 @@ export async function findBeside(
 
 /**
  * Looks for syncs between the same clusters, or into the same destination, that must not exist beside this one.
- * `OlderMetadata` describes when an earlier release can begin one. It does not compare filters either.
+ * `OlderMetadata` describes when an earlier release can begin such a sync. Earlier releases do not compare filters.
  */
 export class OtherSyncs {
   readonly #parts: OtherSyncsParts
@@ -114,8 +118,8 @@ export class OtherSyncs {
   }
 
   /**
-   * Throws FatalError StoredStateConflict if the database of earlier releases holds a sync between the same clusters, for a
-   * sync without a name, and SyncsOverlap if another sync into the destination selects the same namespaces.
+   * Throws FatalError SyncsOverlap if another sync into the destination selects the same namespaces. If this sync has no
+   * name, also throws StoredStateConflict if the database of earlier releases holds a sync between the same clusters.
    */
   async check(context: RetryContext): Promise<void> {
     const { source, destination, record, selection } = this.#parts
@@ -159,13 +163,13 @@ export class OtherSyncs {
     try {
       await this.check(limited)
     } catch (error) {
-      // Anything else, such as a missing privilege on another database, does not concern this sync. The next check follows soon.
+      // No other error, such as a missing privilege on another database, concerns this sync. The next check follows soon.
       const conflicts: FailureName[] = ['StoredStateConflict', 'SyncsOverlap']
       const isConflict = error instanceof FatalError && conflicts.includes(error.failure)
       if (this.#timer !== null && isConflict) onFound(toFailure(error))
     }
-    // The source may hold one from the time when it was a destination. A reservation concerns no running sync, so it does
-    // not matter whether one can be removed, for example because of a missing privilege.
+    // The source may hold a reservation from the time when it was a destination. A reservation does not affect a running
+    // sync, so a failed removal (for example because of a missing privilege) is ignored.
     await Promise.allSettled(
       [destination, source].map((cluster) => new OlderMetadata(cluster, limited).removeExpired()),
     )
@@ -173,9 +177,9 @@ export class OtherSyncs {
 }
 
 /**
- * The syncs into this destination whose metadata is in another database than that of this sync.
- * @param unreadable `refuse`: throws FatalError MetadataVersion if a later release has stored one, and MissingPrivileges if
- * the user may not read one; `skip`: leaves it out, because that sync has compared the filters when it began
+ * Returns the syncs into this destination whose metadata is in another database than that of this sync.
+ * @param unreadable what to do with a sync that a later release has stored, or that the user may not read. `refuse`: throw
+ * FatalError MetadataVersion or MissingPrivileges. `skip`: omit it, because that sync compared the filters when it began
  */
 async function readOthers({ destination, context }: Beside, unreadable: 'refuse' | 'skip'): Promise<OtherSync[]> {
   const databases = (await listMetadata(destination, context)).filter((name) => name !== destination.metadataDatabase)
@@ -192,7 +196,7 @@ async function readOthers({ destination, context }: Beside, unreadable: 'refuse'
 }
 
 /**
- * True if the metadata of a sync is stored on this cluster, or metadata that cannot be read.
+ * True if this cluster stores the metadata of a sync, or metadata that cannot be read.
  * @param except metadata databases that do not count
  */
 export async function storesSync(
@@ -222,7 +226,7 @@ async function readOther(destination: Cluster, database: string, context: RetryC
 }
 
 async function listMetadata(cluster: Cluster, context: RetryContext): Promise<string[]> {
-  // Without regard to case, because the server accepts no two names that differ only in it.
+  // The filter ignores case, because the server does not accept two names that differ only in case.
   const filter = { name: { $regex: metadataDatabasePattern, $options: 'i' } }
   const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false, filter }
   const reply = await retry('listing the syncs of a cluster', context, () => cluster.read('admin', command))
@@ -237,7 +241,7 @@ async function overlapWith(source: Cluster, own: NamespaceFilters, other: OtherS
   return null
 }
 
-/** The server evaluates every pattern of these filters on every name in them. */
+/** Lets the source evaluate every pattern in these filters against every name in them. */
 async function evaluated(source: Cluster, filters: readonly NamespaceFilters[]): Promise<Matches> {
   const entries = filters.flatMap(({ includeNamespaces, excludeNamespaces }): NamespaceFilter[] => [
     ...(includeNamespaces ?? []),

@@ -156,7 +156,8 @@ export class Replication {
    */
   async initialise(ensureCurrent: () => Promise<void>): Promise<void> {
     const { metadata, record } = this.#parts
-    // `databasesOf` adds the databases of the catalog, whose names may change below, but not their databases.
+    // `databasesOf` also returns the databases of collections in the catalog. The names of these collections may be
+    // corrected below, but a collection never changes its database.
     const [databases] = await both(databasesOf(this.commit), ensureCurrent())
     const beginPartitions = metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
     await both(this.#createAll(databases), beginPartitions)

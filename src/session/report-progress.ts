@@ -242,8 +242,8 @@ function skippedOf(skipped: readonly string[]): string[] {
 }
 
 /**
- * A script for mongosync 1.20 or later leaves enableUserWriteBlocking out and expects that both clusters are blocked.
- * That mongosync blocks only the destination with a filter, and when the source is older than 6.0.
+ * Warns when `start` left out enableUserWriteBlocking. mongosync 1.20 and later then block both clusters, and a script for
+ * them may rely on that. With a filter, or a source older than 6.0, they block only the destination, as tandem does.
  */
 function leftOutOf(state: PublicState, { snapshot, session, record }: ProgressSources): string[] {
   const { writeBlockingGiven, includeNamespaces, excludeNamespaces } = record.configuration

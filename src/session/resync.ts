@@ -38,7 +38,7 @@ export async function resync(
   if (!isStored) throw notReplicating(after)
 }
 
-/** True if the stored request of a convergence includes the requested collections. */
+/** True if the stored request for a convergence names all collections, or exactly the requested ones. */
 export function coversScope(stored: string[] | 'all' | null, requested: string[]): boolean {
   return stored === 'all' || (stored !== null && stored.join() === requested.join())
 }
@@ -50,7 +50,7 @@ function notReplicating(sync: SyncSnapshot): RefusedError {
   )
 }
 
-/** What to do when the sync does not accept the request of a convergence now. */
+/** Advises the operator when the sync does not accept a request for a convergence now. */
 export function nextStep(sync: SyncSnapshot): string {
   const isCommitting = canBeAborted(sync) && !sync.matches('undoing')
   return isCommitting

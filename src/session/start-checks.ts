@@ -31,7 +31,7 @@ import { Selection } from '../mongo/selection.ts'
 
 export type CheckedStart = CheckedClusters['facts']
 
-/** Checks that can refuse a start by what is already read. The other checks rely on them: they run only if these pass. */
+/** Checks that can refuse a start and need no further reads. The other checks rely on them, and run only if these pass. */
 const refusingAtOnce: Check[] = [checkOptions, checkPrivileges, checkTopology, checkVersions, checkReversible]
 
 /** Checks that can refuse a start and read the clusters. */
@@ -53,7 +53,7 @@ const refusingAfterReads: Check[] = [
   },
 ]
 
-/** In the order in which their errors count: start answers with the first one. */
+/** The order matters: when several checks find errors, start answers with the first one. */
 const refusing: Check[] = [...refusingAtOnce, ...refusingAfterReads]
 
 /** Checks of a filter that replaces the filter of an existing sync. */
@@ -65,7 +65,7 @@ const ofFilter: Check[] = [
   checkCollections,
   checkShardingEntries,
   checkIndexLimit,
-  // Not the memory: the verifier of this sync is running already, or is not enabled.
+  // The verifier's memory is not checked, because the verifier of this sync is running already or is not enabled.
   checkExpiry,
 ]
 
@@ -105,7 +105,7 @@ export async function checkFilter(
   await refuseErrors(ofFilter, await readClusters(configuration, source, destination))
 }
 
-/** Runs the checks in parallel, because each reads a cluster. Throws the error of the first that found one, in their order. */
+/** Runs the checks in parallel, because most read a cluster. Throws the error of the first check in the list that has one. */
 async function refuseErrors(checks: Check[], clusters: CheckedClusters): Promise<void> {
   const results = await Promise.allSettled(checks.map((check) => findingsOf(() => check(clusters))))
   for (const result of results) {
@@ -149,7 +149,10 @@ export async function readClusters(
   return { configuration, source, destination, facts, selection }
 }
 
-/** Collections that are not selected may exist on the destination, and remain there. */
+/**
+ * Throws RefusedError DestinationNotEmpty when the destination holds a selected collection. Other collections may exist
+ * there, and remain.
+ */
 async function refuseNonEmpty(source: Cluster, destination: Cluster, selection: Selection): Promise<void> {
   for (const database of await selection.databases(await listDatabases(destination))) {
     const listed = await listCollections(destination, database)
@@ -171,7 +174,7 @@ async function refuseNonEmpty(source: Cluster, destination: Cluster, selection: 
   }
 }
 
-/** A skipped time-series collection of the destination that has the name of a collection or view to be synced. */
+/** Finds a skipped time-series collection of the destination that has the name of a collection or view to be synced. */
 async function takenBySkipped(
   source: Cluster,
   selection: Selection,

@@ -45,8 +45,8 @@ export class StateLog {
     this.#state = state
     if (isEntered) this.#journal('state', { state, value: snapshot.value })
     const { failure } = snapshot.context
-    // In FAILED, a failure can replace another one: the loss of the lease to another process. The machine keeps the
-    // object of a failure until then.
+    // In FAILED, only the loss of the lease to another process replaces the failure. Until then the machine keeps the same
+    // object.
     const isNew = failure !== this.#failure
     this.#failure = failure
     if (state === 'FAILED' && failure && isNew) {
@@ -64,12 +64,12 @@ export class StateLog {
     return isEntered ? state : null
   }
 
-  /** The phases as mongosync's log names them. src/copy logs those of the copy. */
+  /** Logs the phases under the names of mongosync's log. src/copy logs the phases of the copy. */
   #logPhases({ context }: InstanceSnapshot): void {
     const { configuration, copyCompleted, commitRequested } = context
     const before = this.#phases
     this.#phases = configuration && { copyCompleted, commitRequested }
-    // A first snapshot whose copy is complete, or that commits, is a restored one: its phases began before the restart.
+    // If the first snapshot already shows a complete copy or a commit, these phases began before this process started.
     if (before === null) return
     if (copyCompleted && !before.copyCompleted) this.#journal('Starting change event application phase', {})
     if (commitRequested && !before.commitRequested) this.#journal('Commit handler called', {})

@@ -28,7 +28,7 @@ export class StoredContext {
   readonly #parts: StoredContextParts
   #latest: StorableContext | null = null
   readonly #stores = pLimit(1)
-  /** Another process holds the lease and stores its own context, so this one stores nothing more. */
+  /** True when another process holds the lease and stores its own context. This process then stores nothing more. */
   #isOver = false
   #woken = deferred<void>()
 
@@ -73,8 +73,8 @@ export class StoredContext {
 
   /** Sets the context that a predecessor stored and from which this instance continues. */
   restored(context: InstanceContext | null): void {
-    // `load` has given a context of an earlier release the form of this one, so it compares equal. A committed instance
-    // holds no lease under which it could store that form.
+    // `load` has converted a context of an earlier release, so it equals the context that the machine stores next, and is
+    // not written. A committed instance holds no lease under which it could store the converted form.
     this.#latest = context && storable(context)
   }
 

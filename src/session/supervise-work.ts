@@ -43,7 +43,7 @@ export function superviseSync(parts: Omit<SyncFollowerParts, 'onFault'>, watchin
   const onFault = (error: unknown): void => void reportFailure(session, error, report)
   const follower = new SyncFollower({ ...parts, report, onFault }, controller.signal)
   const retrying = showRetries(session, 'following the sync', controller.signal)
-  // An instance that has failed takes no further failure, so it repeats the work: it must notice an abort at any time.
+  // An instance that has failed cannot fail again, so it repeats the work: it must notice an abort at any time.
   const run = watching ? again(() => follower.watch(retrying.end), controller.signal, retrying.onFault) : follower.run()
   run.catch((error) => {
     if (!controller.signal.aborted) onFault(error)
@@ -79,9 +79,9 @@ function showRetries({ context }: SyncSession, what: string, signal: AbortSignal
 }
 
 /**
- * Repeats the work until it succeeds. After the lease was lost, the machine takes it again. Other errors are passed to
- * `onFault`. Each pause is twice as long as the last one, because an error such as a refused login does not pass soon. It is short again
- * after work that has lasted longer than the longest pause.
+ * Repeats the work until it succeeds. A lost lease is not reported, because the machine takes the lease again. Other
+ * errors are passed to `onFault`. Each pause is twice as long as the last one, because an error such as a refused login
+ * does not pass soon. The pause is short again after a lost lease, and after work that lasted longer than the longest pause.
  */
 async function again(work: () => Promise<void>, signal: AbortSignal, onFault: (error: unknown) => void): Promise<void> {
   let pauseMS = watchAgainMS
@@ -104,7 +104,7 @@ async function reportFailure(session: SyncSession, error: unknown, sendBack: Rep
 }
 
 /**
- * Resolves with the failure to report, or with null when the work was only told to stop. It also resolves with null for
+ * Resolves with the failure to report, or with null when the work was only stopped. It also resolves with null for
  * a failure that only shows that this instance was replaced: the loss of the lease requires another reaction and is
  * reported separately.
  */

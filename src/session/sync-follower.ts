@@ -16,7 +16,7 @@ export type CommitPart = 'committing' | 'arrived' | null
 export interface SyncFollowerParts {
   session: SyncSession
   part: () => CommitPart
-  /** The commit that this instance was asked for. */
+  /** The commit that this instance has received. */
   asked: () => OwnLimit & { dryRun: boolean; failure: Failure | null }
   /** Resolves when all runs that the machine has left have ended. */
   ended: () => Promise<unknown>
@@ -114,9 +114,9 @@ export class SyncFollower {
 
   /**
    * Undoes an aborted commit while this instance is paused or has failed, because users wait until they can write on
-   * the source. Such an instance coordinates only when no other instance is running. A failed step is repeated. Calls
-   * `idle` while there is nothing to undo. Before collections are converged again, the coordinator waits until this
-   * instance has stopped, so this instance releases its partitions.
+   * the source. First aborts a commit whose time limit has passed. Such an instance coordinates only when no other
+   * instance is running. A failed step is repeated. Calls `idle` while there is nothing to undo. Before collections are
+   * converged again, the coordinator waits until this instance has stopped, so this instance releases its partitions.
    */
   async undoWhileIdle(idle: () => void): Promise<void> {
     const { session } = this.#parts

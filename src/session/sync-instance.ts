@@ -321,7 +321,7 @@ export class SyncInstance {
     } else this.#actor.send({ type: 'lease.evicted' })
   }
 
-  /** Sends a report to the machine. Logs a failure that changes nothing in the present state, and would be lost. */
+  /** Sends a report to the machine. A failure that the machine ignores in its present state is logged, so it is not lost. */
   #report(report: WorkerReport): void {
     if (report.type === 'worker.failed' && !this.#actor.getSnapshot().can(report)) {
       const { failure } = report

@@ -156,12 +156,12 @@ export class SyncSession {
     this.steps = coordinatorSteps(this)
   }
 
-  /** Which namespaces are synced, by the filters in the sync's state as this instance last loaded it. */
+  /** The namespaces that are synced, according to the filters in the state of the sync that this instance last loaded. */
   get selection(): Selection {
     return this.#selectionOf(this.peers.sync)
   }
 
-  /** The same object as long as the filters are the same, because it caches answers of the source. */
+  /** Returns the same object as long as the filters are the same, because it caches answers of the source. */
   #selectionOf({ context }: SyncSnapshot): Selection {
     const filters = currentFilters(this.record.configuration, context.filters)
     if (!sameFilters(this.#selection.filters, filters)) {
@@ -281,7 +281,7 @@ export class SyncSession {
       if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
       if (sync.hasTag('decided')) throw new StoppedError()
       if (coordination.leading) {
-        // This state accepts no such report in this term, so it has nothing to undo.
+        // When the state does not accept `commit.renewed` in this term, there is nothing to undo.
         const isDone = sync.context.term === coordination.term && !sync.can({ type: 'commit.renewed', ...peers.worked })
         if (isDone && sync.hasTag('applicable')) return sync
         const mayBeOpen = sync.context.mayBeOpen && (await this.#isDestinationOpened())
@@ -327,7 +327,8 @@ export class SyncSession {
   }
 
   /**
-   * Releases all partitions once all runs that the machine has left have ended. The caller no longer applies events.
+   * Releases all partitions once all runs that the machine has left have ended. Call it only when this instance no longer
+   * applies events.
    */
   async yieldAll(): Promise<void> {
     await this.runs.ended
@@ -335,9 +336,9 @@ export class SyncSession {
   }
 
   /**
-   * Ends everything that this instance began before a convergence, so that the coordinator may plan it. The caller does
-   * not replicate.
-   * @param signal aborts when the caller may replicate again
+   * Ends everything that this instance began before a convergence, so that the coordinator may plan it. Call it only while
+   * this instance does not replicate.
+   * @param signal aborted when this instance may replicate again
    */
   async stopFor(convergence: number, signal: AbortSignal): Promise<void> {
     const { runs, verification, coordination, lease } = this

@@ -11,7 +11,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
     void current()
       .peers.reportLeading({ type })
       .catch(() => {})
-  /** A part of the latest run. */
+  /** Provides an actor that performs this part of the latest run. */
   const step = (name: 'awaitEarlierRun' | 'awaitCopy' | 'verify' | 'discardResults') =>
     fromPromise(() => {
       const { verification } = current()

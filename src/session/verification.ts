@@ -51,15 +51,15 @@ const notStarted: Report = { source: side, destination: side }
 
 /** Receives the events of a run. */
 export interface RunObserver {
-  /** The run was told to stop. */
+  /** The run was stopped. */
   stopped: () => void
   /** Everything has been compared once. */
   scanned: () => void
-  /** A commit has asked for a verdict, or has received it. */
+  /** A commit has requested a verdict, or that request has succeeded or failed. */
   verdict: (what: 'requested' | 'ended') => void
 }
 
-/** One run of the verification. It begins when this instance coordinates, and ends when it is told to stop. */
+/** One run of the verification. It begins when this instance coordinates, and ends when it is stopped. */
 class VerificationRun {
   readonly observer: RunObserver
   readonly #stop = new AbortController()
@@ -117,7 +117,7 @@ export class Verification {
     this.store = new VerificationStore(parts.destination, parts.context)
   }
 
-  /** Null when verification is switched off. */
+  /** Returns null when verification is switched off. */
   report(configuration: StartConfiguration): Progress['verification'] {
     if (!configuration.verification.enabled) return null
     return this.#verifier?.report ?? this.#report
@@ -185,7 +185,7 @@ export class Verification {
     return run.work.run(() => Promise.race([this.#copied.promise, aborted(run.stopped)]))
   }
 
-  /** Verifies until the run is told to stop; rejects on a failure. */
+  /** Verifies until the run is stopped; rejects on a failure. */
   verify(run: VerificationRun): Promise<void> {
     return run.work.run(async () => {
       const began = performance.now()
@@ -287,7 +287,7 @@ export class Verification {
     if (this.#latest?.failure) throw this.#latest.failure
   }
 
-  /** Throws FatalError VerificationFailed when the catalogs that were just read differ, before options are restored. */
+  /** Called before options are restored. Throws FatalError VerificationFailed when the catalogs that were read differ. */
   async checkDefinitions(configuration: StartConfiguration, read: BothCatalogs): Promise<void> {
     if (!configuration.verification.enabled) return
     this.#verifier?.wake()

@@ -63,9 +63,9 @@ export class WorkRuns {
     return this.#replicating?.present ?? null
   }
 
-  /** The replication that a commit works on. It was loaded when the commit began to finish. */
+  /** `latest`, for a commit and the verifier, which begin only after a replication was loaded. */
   get finishing(): Replication {
-    if (!this.latest) throw new FatalError('InternalError', 'a commit that finishes before it began')
+    if (!this.latest) throw new FatalError('InternalError', 'a commit or the verifier began without a replication')
     return this.latest
   }
 
@@ -74,13 +74,13 @@ export class WorkRuns {
     await this.#replicating?.opened
   }
 
-  /** The replication that both workers share. The first worker's call opens it, after all earlier runs have ended. */
+  /** Returns the replication that both workers share. The first worker's call opens it after all earlier runs have ended. */
   replicate(worker: Worker, open: (signal: AbortSignal) => Promise<Replication>): Promise<Replication> {
     if (this.#replicating) {
       this.#replicating.workers.add(worker)
       return this.#replicating.opened
     }
-    // `#ended` is read now: once this replication is left, `#ended` also waits for its workers, and they wait for this.
+    // `#ended` must be read now. Once this replication is left, `#ended` also waits for its workers, which wait for `opened`.
     const opened = this.#ended.then(() => {
       if (this.#replicating?.opened !== opened) throw new StoppedError() // the machine left it before it began
       return open(this.#renewed())
