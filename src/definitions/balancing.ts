@@ -125,8 +125,8 @@ async function permitMigrations(
 }
 
 /**
- * Runs these updates and returns the errors of those that failed, by position. A delayed update does no harm, so tandem
- * does not wait for one of unknown outcome.
+ * Runs these updates and returns the errors of those that failed, by position. A delayed update does no harm, so the
+ * updates need no fence.
  */
 async function errorsOf(destination: Cluster, updates: Document[]): Promise<Map<number, string>> {
   try {
