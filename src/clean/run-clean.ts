@@ -199,7 +199,10 @@ class Cleaning {
     return [new RedisLiveness(redis, redisScope(facts, this.#options.syncName), { ttlMS: leaseMS, tls: redisTls })]
   }
 
-  /** Each step can be repeated. The metadata is dropped after the other steps, because the plan is made from it. */
+  /**
+   * Each step can be repeated. The metadata is dropped after writes are allowed and the balancer is started, because
+   * the plan is made from it.
+   */
   async #carryOut({ unblock, startBalancer, drop, reservations }: CleanPlan): Promise<void> {
     this.hasBegun = true
     await this.#endWrites()
