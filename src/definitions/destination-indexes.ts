@@ -30,8 +30,8 @@ import { BuildsUnderWay } from './builds-under-way.ts'
 import { readExistingIndexes } from './shard-indexes.ts'
 
 /**
- * Index builds have no time limit. All other commands have the time limit of writes, so that a delayed one cannot
- * create, drop or rename a collection after the next coordinator has stopped waiting for it. A delayed index build is
+ * Index builds have no time limit. Commands that create, drop or rename a collection have the time limit of writes, so
+ * that a delayed one has no effect after the next coordinator has stopped waiting for it. A delayed index build is
  * harmless: it names its collection by UUID, and the commit compares the indexes.
  */
 const unlimited = { timeoutMS: 0 } as const
@@ -49,7 +49,10 @@ export class DestinationIndexes {
    */
   readonly refused = new Map<string, string>()
   readonly builds = new BuildsUnderWay()
-  /** Returns true if the work in progress must stop. It is called between commands, and StoppedError is thrown. */
+  /**
+   * Returns true if the work in progress must stop. It is called between commands, and StoppedError is thrown if it
+   * returns true.
+   */
   isStopped: () => boolean = () => false
 
   constructor(destination: Cluster, mode: BuildIndexes) {
