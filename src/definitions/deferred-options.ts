@@ -212,8 +212,8 @@ export class DeferredOptions {
   }
 
   /**
-   * Drops the indexes that some shards lack or are still building, if `mustDrop` returns true for them. Returns the
-   * existing definitions without them.
+   * Drops the indexes that some shards lack or have with another specification, if `mustDrop` returns true for them.
+   * Returns the existing definitions without them.
    * @param mustDrop called with the wanted index and with the specifications on the shards that have it
    */
   async #dropIncomplete(
