@@ -5,17 +5,18 @@ import type { ClusterFacts } from '../mongo/identity.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * The fields of `config.collections` that tandem does not copy. `configureCollectionBalancing` sets them
+ * The fields of `config.collections` that tandem does not copy, each with a function that returns true if the source's
+ * value must be reported. `configureCollectionBalancing` sets these fields
  * (https://www.mongodb.com/docs/manual/reference/command/configureCollectionBalancing/).
  */
 const settings: Settings = {
   maxChunkSizeBytes: (value) => value !== undefined,
   enableAutoMerge: isOff,
 }
-/** A message names no more collections than this. */
+/** Maximum number of collections that a message names. */
 const namedMax = 5
 
-/** A commit copies this setting if the destination's user may write it. */
+/** A commit copies this setting if tandem's user on the destination may write it. */
 const noBalance = { noBalance: isTruthy }
 type Settings = Record<string, (value: TypedValue | undefined) => boolean>
 

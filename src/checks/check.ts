@@ -16,7 +16,7 @@ export interface CheckedClusters {
   selection: Selection
 }
 
-/** Reads both clusters and changes nothing. A refusal that it throws also counts as an error finding. */
+/** Reads both clusters, changes nothing and returns its findings. A refusal that it throws counts as an error finding too. */
 export type Check = (clusters: CheckedClusters) => Promise<Finding[]> | Finding[]
 
 export function problem(name: RefusalName, message: string, remedy: string): Finding {
@@ -27,12 +27,12 @@ export function refusalOf({ name, message, remedy }: Finding): RefusedError {
   return new RefusedError(name as RefusalName, `${message}; ${remedy}`)
 }
 
-/** The refusal that was thrown, for each finding made from one. */
+/** The thrown refusals from which findings were made, by finding. */
 const refusals = new WeakMap<Finding, RefusedError>()
 
 /**
- * Runs a check, or a part of one. A refusal that it throws becomes a finding. ClusterUnreachable and other errors are
- * thrown.
+ * Runs a check or a part of a check. A refusal that `work` throws becomes a finding. The refusal ClusterUnreachable and
+ * all other errors are thrown.
  */
 export async function findingsOf(
   work: () => Promise<Finding[]> | Finding[],
@@ -50,7 +50,7 @@ export async function findingsOf(
   }
 }
 
-/** The refusal with which start reports an error finding. */
+/** Returns the refusal with which start reports an error finding. */
 export function toRefusal(finding: Finding): RefusedError {
   return refusals.get(finding) ?? refusalOf(finding)
 }
@@ -82,8 +82,8 @@ const refusedFailures = new Set<FailureName>([
 ])
 
 /**
- * The refusal of a command that failed with `error`. An unknown error is returned unchanged and becomes
- * InternalError.
+ * Returns the refusal of a command that failed with `error`. An unknown error is returned unchanged, and the caller
+ * reports it as InternalError.
  */
 export function asRefusal(error: unknown, command = 'start'): unknown {
   const fatal = toFatal(command, error)
@@ -102,8 +102,8 @@ export function asRefusal(error: unknown, command = 'start'): unknown {
 }
 
 /**
- * Result of an optional query; null if the server rejects it, for example because this user may not run it or the
- * cluster does not support it. Transient errors, and errors without a server code, are thrown.
+ * Returns the result of an optional query, or null if the server rejects it, for example because this user may not run
+ * it or the cluster does not support it. Transient errors and errors without a server code are thrown.
  */
 export async function ifAllowed<T>(query: Promise<T>): Promise<T | null> {
   return await query.catch((error) => {

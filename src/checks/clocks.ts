@@ -5,7 +5,7 @@ const skewMaxMS = 2_000
 
 /**
  * Warns if the clocks differ. tandem does not order events by these clocks, but it computes the lag from them, and TTL
- * indexes expire documents by them.
+ * indexes use them.
  */
 export const checkClocks: Check = async ({ source, destination }) => {
   const skew = Math.abs((await offsetOf(source)) - (await offsetOf(destination)))
@@ -20,7 +20,7 @@ export const checkClocks: Check = async ({ source, destination }) => {
   ]
 }
 
-/** Offset of the server's clock from this machine's clock, in milliseconds. */
+/** Returns the offset of the server's clock from this machine's clock, in milliseconds. */
 async function offsetOf(cluster: Cluster): Promise<number> {
   const before = Date.now()
   const { localTime } = await cluster.read('admin', { hello: 1 })

@@ -6,12 +6,12 @@ import { namespace } from '../domain/namespace.ts'
 import { type Check, findingsOf } from './check.ts'
 import { refuseDistributions } from './refuse-sharding.ts'
 
-/** Databases that are read in parallel. */
+/** Number of databases that are read in parallel. */
 const databasesAtOnce = 8
 
 /**
- * Finds each collection of the source whose kind cannot be synced, and in each database the first one that is being
- * resharded.
+ * Finds every collection of the source that cannot be synced because of its kind, and in each database the first
+ * collection that is being resharded.
  */
 export const checkCollections: Check = async ({ source, selection }) => {
   const databases = await selection.databases(await listDatabases(source))

@@ -10,8 +10,9 @@ import { type Check, type CheckedClusters, ifAllowed } from './check.ts'
 const sizesAtOnce = 16
 
 /**
- * Compares the size of the data that the destination lacks with its free space. This is an estimate: a database counts
- * as a whole even if the filters select only a part of it, compression differs, and the oplog needs space too.
+ * Compares the size of the data that the destination does not have yet with its free disk space. This is an estimate:
+ * the whole database counts even if the filters select only a part of it, compression differs, and the oplog needs
+ * space too.
  */
 export const checkDisk: Check = async (clusters) => {
   const { configuration, source, destination, selection } = clusters
@@ -40,8 +41,8 @@ export const checkDisk: Check = async (clusters) => {
 }
 
 /**
- * Bytes of the source that the destination already has on disk, in collections that are made equal in place. Does not
- * count collections that are dropped and copied, or whose size this user may not read.
+ * Returns how many of the source's bytes the destination already has on disk, in collections that are made equal in
+ * place. It does not count collections that are dropped and copied, or whose size this user may not read.
  */
 async function presentBytes({ configuration, source, destination, selection }: CheckedClusters): Promise<number> {
   const shardingEntries = configuration.sharding?.shardingEntries ?? []
@@ -59,7 +60,7 @@ async function presentBytes({ configuration, source, destination, selection }: C
   return bytes
 }
 
-/** Free bytes of one server, or the sum of all shards of a sharded cluster; null if unknown. */
+/** Returns the free bytes of a server, or their sum over all shards of a sharded cluster; null if unknown. */
 function freeOf(stats: Document | null): number | null {
   const each = stats?.['raw'] ? Object.values(stats['raw'] as Record<string, Document>) : stats ? [stats] : []
   let free: number | null = null

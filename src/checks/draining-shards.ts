@@ -15,7 +15,7 @@ const consequences = {
 } as const
 
 /**
- * Finds shards that are being removed. `config.shards` marks them in every release
+ * Finds shards that are being removed from their cluster. `config.shards` marks them in every release
  * (https://www.mongodb.com/docs/manual/tutorial/remove-shards-from-cluster/).
  */
 export const checkDrainingShards: Check = async ({ source, destination }) => {

@@ -8,15 +8,15 @@ import { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * Time limit of the whole search in ms. The search reads every `_id` of the selected collections whose shard key is not
- * `_id`. Collections that it does not finish within the limit are reported as not checked.
+ * Time limit of the whole search, in ms. The search reads every `_id` of the selected collections whose shard key is
+ * not `_id`. Collections that it cannot finish within the limit are reported as not checked.
  */
 const searchMS = 10_000
 
 /**
- * Searches a sharded source for an `_id` on more than one shard. The server allows it unless the shard key is `_id`
- * itself (https://www.mongodb.com/docs/manual/core/sharding-shard-key/#unique-indexes). The copy also detects it and
- * ends in FAILED.
+ * Searches a sharded source for an `_id` on more than one shard. The server allows this unless the shard key is `_id`
+ * itself (https://www.mongodb.com/docs/manual/core/sharding-shard-key/#unique-indexes). The copy would detect such an
+ * `_id` too, and end in FAILED.
  */
 export const checkDuplicateIds: Check = async ({ source, selection }) => {
   if (!source.sharded) return []
@@ -39,7 +39,10 @@ export const checkDuplicateIds: Check = async ({ source, selection }) => {
   return findings
 }
 
-/** With a collation, `_id`s that are equal under it may be different shard key values, and so be on different shards. */
+/**
+ * True if no `_id` can be on two shards. Under a collation, equal `_id`s may be different shard key values on different
+ * shards.
+ */
 function isUniqueById({ key, collated }: Distribution): boolean {
   return key === null || (!collated && !isKeyed({ shardKey: key }))
 }

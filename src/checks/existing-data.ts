@@ -11,8 +11,8 @@ import { type Check, ifAllowed } from './check.ts'
 const sizesAtOnce = 16
 
 /**
- * Reports how `existingData: converge` would change each selected namespace that the destination has, with the size of
- * the collection on both sides. A view is reported only if it would be recreated or dropped.
+ * Reports how `existingData: converge` would change each selected namespace of the destination, with the collection's
+ * size on both sides. A view is reported only if it would be recreated or dropped.
  */
 export const checkExistingData: Check = async ({ configuration, source, destination, selection }) => {
   if (configuration.existingData !== 'converge') return []

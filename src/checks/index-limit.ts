@@ -12,7 +12,10 @@ import { isIdKey } from './refuse-sharding.ts'
  */
 const indexesMax = 64
 
-/** Checks that the source's collections have room for the supporting indexes that tandem creates. */
+/**
+ * Checks that no collection already has the maximum number of indexes if tandem must create an index that supports its
+ * shard key.
+ */
 export const checkIndexLimit: Check = async ({ configuration, source, selection }) => {
   const { sharding } = configuration
   if (!sharding?.createSupportingIndexes) return []

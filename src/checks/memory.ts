@@ -9,7 +9,7 @@ const mebibyte = 1024 * 1024
  */
 const verifierBytes = 256 * mebibyte
 
-/** Bytes that this process may still allocate, within its container's limit if there is one. */
+/** Returns how many bytes this process may still allocate, within the limit of its container if there is one. */
 export function availableMemory(): number {
   const limit = process.constrainedMemory() || Number.POSITIVE_INFINITY
   return Math.min(os.freemem(), Math.max(0, limit - process.memoryUsage().rss))

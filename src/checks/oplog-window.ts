@@ -11,7 +11,7 @@ const copiedPerSecond = 20_000_000
 /**
  * Compares the window of the source's oplog (on a sharded cluster, the shortest one of all shards) with twice the
  * estimated duration of a copy, and with a minimum. tandem applies events during the copy, but it may fall behind. Also
- * finds shards whose oplogs the sync could not observe.
+ * reports shards whose oplogs the sync could not observe.
  */
 export const checkOplogWindow: Check = async (clusters) => {
   const { source, facts } = clusters

@@ -4,7 +4,7 @@ import type { ClusterFacts, Privilege } from '../mongo/identity.ts'
 import { type Check, problem } from './check.ts'
 
 /**
- * The privileges that the user of one connection string needs for this start. The roles in docs/privileges.md contain
+ * The privileges that the user in one connection string needs for this start. The roles in docs/privileges.md contain
  * the same actions (https://www.mongodb.com/docs/manual/reference/privilege-actions/).
  */
 interface Needed {
@@ -44,7 +44,7 @@ export function neededOn(
 ): Needed {
   const { enableUserWriteBlocking: mode, verification, reversible } = configuration
   if (reversible) {
-    // Each cluster can become the source or the destination.
+    // Each cluster may be the source or the destination at some time.
     const both = [ofSource(mode, facts), ofDestination(mode, verification.enabled, facts)]
     return {
       cluster: unique([...both.flatMap(({ cluster }) => cluster), 'serverStatus', ...appends]),
@@ -76,7 +76,7 @@ function ofDestination(
   return {
     cluster: [
       ...ofTopology(facts, true),
-      // To list the running operations: writes of an instance whose lease has expired may be among them.
+      // Needed to list the running operations, which may include writes of an instance whose lease has expired.
       'inprog',
       ...(verifies ? appends : []),
       ...(mode === 'none' ? [] : ['setUserWriteBlockMode', 'bypassWriteBlockingMode']),
@@ -85,7 +85,7 @@ function ofDestination(
       ...reads,
       ...writes,
       ...(verifies ? ['changeStream'] : []),
-      // A router shows the indexes of a single shard by $indexStats only.
+      // Through a router, only $indexStats shows the indexes of each shard.
       ...(facts.topology === 'sharded' ? ['indexStats'] : []),
     ],
   }
@@ -115,7 +115,7 @@ const distributes = ['enableSharding', 'splitChunk', 'moveChunk']
  * cluster is in the config database, which its users can read.
  */
 function ofTopology({ topology }: Pick<ClusterFacts, 'topology'>, isWritten: boolean): string[] {
-  // Commands that name a collection by its UUID need useUUID. A router does not support such commands.
+  // Commands that take a UUID in place of the collection's name need useUUID. A router does not support such commands.
   return topology === 'sharded'
     ? ['listDatabases', ...(isWritten ? distributes : [])]
     : ['listDatabases', 'replSetGetConfig', 'useUUID']
@@ -125,7 +125,7 @@ function allows({ actions }: Privilege, action: string): boolean {
   return actions.includes(action) || actions.includes('anyAction')
 }
 
-/** True if the privilege is for the cluster, or for all namespaces: sharding actions are granted on namespaces. */
+/** True if the privilege is for the cluster or for all namespaces, because sharding actions are granted on namespaces. */
 function isOfCluster({ resource }: Privilege): boolean {
   return (
     resource.cluster === true || resource.anyResource === true || (resource.db === '' && resource.collection === '')

@@ -67,7 +67,7 @@ export function refuseInvalidEntries({ sharding, buildIndexes }: StartConfigurat
   }
 }
 
-/** The rules of shardCollection, and what the options need from the other options of the start. */
+/** Refuses options that violate the rules of shardCollection or contradict other options of the start request. */
 function refuseInvalidOptions(
   { shardCollection: { unique, numInitialChunks, presplitHashedZones } }: ShardingEntry,
   field: string,
@@ -112,20 +112,20 @@ export async function refuseUnfitOptions(
   const name = namespace(database, collection)
   if (!presplitHashedZones || (await readZoneRanges(destination, name)).length > 0) return
   const isSharded = (await readDistributions(destination, database)).some((one) => one.name === name && one.key)
-  if (isSharded) return // by this sync, whose filter is being changed; or with data that converges
+  if (isSharded) return // this sync sharded it and its filter is being changed, or the existing data converges
   throw new RefusedError(
     'InvalidRequest',
     `${field}.shardCollection.presplitHashedZones is true, but the destination has no zone ranges for ${name}; create them there (updateZoneKeyRange) or leave it out`,
   )
 }
 
-/** The server refuses more (https://www.mongodb.com/docs/manual/reference/command/shardCollection/). */
+/** The server's maximum (https://www.mongodb.com/docs/manual/reference/command/shardCollection/). */
 const chunksPerShardMax = 8_192
 
 /**
- * Refuses an entry that does not fit the existing collection of the replica set. A collection that is created later is
- * sharded at its creation, and the sync then fails with a named error if the entry does not fit.
- * @param creates whether tandem creates missing supporting indexes (`createSupportingIndexes`)
+ * Refuses an entry that does not fit the existing collection of the replica set. A collection that does not exist yet
+ * is sharded when it is created. If the entry does not fit then, the sync fails with a named error.
+ * @param creates true if tandem creates missing supporting indexes (`createSupportingIndexes`)
  */
 export async function refuseUnfitEntry(
   source: Cluster,
@@ -155,8 +155,8 @@ export async function refuseUnfitEntry(
         'source, or leave unique out',
     )
   }
-  // The _id index supports a shard key on _id, unless the index has a collation. No second index on _id alone can be
-  // created then, so createSupportingIndexes does not help.
+  // The _id index supports a shard key on _id, unless the index has a collation. In that case createSupportingIndexes
+  // does not help, because no second index on _id alone can be created.
   if (isIdKey(key) ? !isCollated(one.options) : creates) return
   const supporting = indexes.filter((index) => supportsShardKey(index, key))
   for (const index of supporting) if (!(await isMultikey(source, entry, index))) return
@@ -169,14 +169,14 @@ export async function refuseUnfitEntry(
   )
 }
 
-/** True if the shard key is `_id`. Every collection has an index on it, which `listIndexes` above does not return. */
+/** True if the shard key is `_id`. Every collection has an index on `_id`, which `listIndexes` does not return. */
 export function isIdKey(key: ShardKey): boolean {
   return key.length === 1 && key[0]?.path === '_id' && !key[0].hashed
 }
 
 /**
  * True if the index is unique across shards. Each shard enforces uniqueness only among its own documents, so equal
- * values must be on one shard: the index must begin with the shard key.
+ * values must be on one shard. They are if the index begins with the shard key.
  */
 function isUniqueAcrossShards(index: IndexSpecification, key: ShardKey): boolean {
   const bare = index.filter(({ name }) => name !== 'partialFilterExpression' && name !== 'sparse')

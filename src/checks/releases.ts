@@ -10,7 +10,7 @@ import { type Check, ifAllowed, problem } from './check.ts'
  */
 const wrongEventsUpTo: Record<string, number> = { '6.0': 12, '7.0': 3 }
 
-/** Whether this release reports renames and drops correctly. */
+/** True if the change streams of this release report renames and drops correctly. */
 export function reportsDefinitionsCorrectly(version: string): boolean {
   const [, series = '', patch = ''] = /^(\d+\.\d+)\.(\d+)/.exec(version) ?? []
   const last = wrongEventsUpTo[series]
@@ -32,7 +32,7 @@ export const checkReleases: Check = ({ facts: { source } }) => {
 
 /**
  * Refuses a cluster whose featureCompatibilityVersion (FCV) differs from its release, during or after an upgrade or a
- * downgrade. Its commands and change streams are those of the older release
+ * downgrade. Such a cluster has the commands and change streams of the older release
  * (https://www.mongodb.com/docs/manual/reference/command/setFeatureCompatibilityVersion/).
  */
 export const checkCompatibility: Check = async ({ source, destination, facts }) => {
@@ -41,7 +41,7 @@ export const checkCompatibility: Check = async ({ source, destination, facts }) 
 }
 
 async function compatibilityOf(cluster: Cluster, { version, topology }: ClusterFacts): Promise<Finding[]> {
-  // A router has no FCV, and its users cannot read that of the config servers either.
+  // A router has no FCV, and its users cannot read the FCV of the config servers.
   if (topology === 'sharded') return []
   const reply = await ifAllowed(cluster.read('admin', { getParameter: 1, featureCompatibilityVersion: 1 }))
   const finding = incompatible(
@@ -59,8 +59,8 @@ export interface Compatibility {
 }
 
 /**
- * The finding if the featureCompatibilityVersion differs from the release or is changing; null if not, or if it is
- * unknown.
+ * Returns a finding if the featureCompatibilityVersion differs from the release or is changing. Returns null otherwise,
+ * and if it is unknown.
  */
 export function incompatible(cluster: string, version: string, found: Compatibility | undefined): Finding | null {
   const series = seriesOf(version)

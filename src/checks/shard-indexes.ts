@@ -9,8 +9,8 @@ import { type Check, ifAllowed } from './check.ts'
 
 /**
  * Finds indexes of a sharded source that differ between shards or are missing on some shards
- * (https://www.mongodb.com/docs/manual/tutorial/manage-indexes/#find-inconsistent-indexes-across-shards). tandem
- * copies the indexes that the router returns.
+ * (https://www.mongodb.com/docs/manual/tutorial/manage-indexes/#find-inconsistent-indexes-across-shards). tandem copies
+ * the indexes that the router lists.
  */
 export const checkShardIndexes: Check = async ({ source, selection }) => {
   if (!source.sharded) return []
@@ -48,7 +48,7 @@ interface IndexOnShard {
   shard?: string
 }
 
-/** Reads all batches, because a router's first batch may contain only the reply of the shard that answered first. */
+/** Reads all batches, because the router's first batch may contain only the reply of the fastest shard. */
 async function readStats(source: Cluster, database: string, command: Document): Promise<IndexOnShard[]> {
   const all = await RawCursor.readAll(source, database, command)
   return all.map((bytes) => BSON.deserialize(bytes) as IndexOnShard)

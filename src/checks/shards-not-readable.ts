@@ -15,12 +15,12 @@ const consequences = {
   },
 } as const
 
-/** A message names no more shards than this. */
+/** Maximum number of shards that a message names. */
 const namedMax = 3
 
 /**
  * Returns a finding about shards that tandem cannot query directly. The sync works without these queries.
- * @param answers null when this user may not read `config.shards`
+ * @param answers null if this user may not read `config.shards`
  */
 export function shardsNotReadable(
   role: keyof typeof consequences,

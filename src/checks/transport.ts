@@ -3,7 +3,10 @@ import type { Finding } from '../domain/finding.ts'
 import { parseRedisUrl } from '../domain/redis-url.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 
-/** Finds connections that others on the network path could read or change. They carry documents and credentials. */
+/**
+ * Finds connections whose data others on the network path could read or change. The data includes documents and
+ * credentials.
+ */
 
 const shownMax = 3
 
@@ -20,7 +23,7 @@ export function clusterRisks({ name, hosts, encrypted, unverified }: Cluster): F
   ]
 }
 
-/** @param url value of `--redis`; null if there is none */
+/** @param url the value of `--redis`; null if it was not given */
 export function redisRisks(url: string | null): Finding[] {
   const endpoint = url === null ? null : parseRedisUrl(url)
   if (endpoint === null || 'problem' in endpoint || endpoint.tls) return []
@@ -32,7 +35,7 @@ export function redisRisks(url: string | null): Finding[] {
   )
 }
 
-/** @param hosts host:port, or the path of a socket */
+/** @param hosts each as host:port or as the path of a socket */
 function unencrypted(name: string, hosts: readonly string[], remedy: string): Finding[] {
   const others = hosts.filter((host) => !isThisMachine(host)).sort()
   if (others.length === 0) return []
@@ -48,7 +51,7 @@ function unencrypted(name: string, hosts: readonly string[], remedy: string): Fi
   ]
 }
 
-/** True if data for this address does not leave this machine or container. */
+/** True if data sent to this address does not leave this machine or container. */
 export function isThisMachine(address: string): boolean {
   if (address.startsWith('/')) return true
   const host = address

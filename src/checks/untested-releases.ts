@@ -3,8 +3,8 @@ import { seriesOf } from '../domain/release.ts'
 import type { Check } from './check.ts'
 
 /**
- * The release series against which the tests have run, in each role (test/support/mongo-packages.ts has their servers).
- * docs/server-versions.md says what is known about the others.
+ * The release series with which the tests have run, for each role (test/support/mongo-packages.ts lists their servers).
+ * docs/server-versions.md describes the other series.
  */
 const tested: Record<'source' | 'destination', readonly string[]> = {
   source: ['5.0', '6.0'],

@@ -11,7 +11,7 @@ export const checkVerifierMemory: Check = ({ configuration }) => {
   return []
 }
 
-/** Refuses TTL indexes for a sync that is verified and builds no indexes. */
+/** Refuses TTL indexes for a sync with verification and without index builds. */
 export const checkExpiry: Check = async ({ configuration, source, selection }) => {
   if (!configuration.verification.enabled || configuration.buildIndexes !== 'never') return []
   const findings: Finding[] = []

@@ -54,14 +54,14 @@ function forOldSource({ configuration, facts: { source } }: CheckedClusters): Fi
 }
 
 /**
- * Checks that the destination supports bypassEmptyTsReplacement, with which a write keeps a top-level Timestamp(0, 0).
+ * Checks that the destination supports bypassEmptyTsReplacement, which makes a write keep a top-level Timestamp(0, 0).
  * The probe updates a document that does not exist.
  */
 export const checkPatchRelease: Check = async ({ destination, facts }) => {
   const { version, major } = facts.destination
   if (major < 6) return [] // checkVersions reports it
   try {
-    // Sent by `read`, because the update changes nothing and so needs neither a lease nor majority acknowledgement.
+    // `read` sends this update, because it changes nothing and so needs neither a lease nor majority acknowledgement.
     await destination.read(destination.metadataDatabase, {
       update: 'probe',
       updates: [{ q: { _id: 0 }, u: { $unset: { probe: '' } } }],
@@ -82,8 +82,8 @@ export const checkPatchRelease: Check = async ({ destination, facts }) => {
 }
 
 /**
- * The first release of this series, or of a later one, that has bypassEmptyTsReplacement (SERVER-88750). The rapid
- * releases 7.1 to 7.3 do not have it (https://github.com/mongodb/mongo-tools, common/db/empty_timestamp.go).
+ * Returns the first release of this series or of a later one that has bypassEmptyTsReplacement (SERVER-88750). The
+ * rapid releases 7.1 to 7.3 do not have it (https://github.com/mongodb/mongo-tools, common/db/empty_timestamp.go).
  */
 export function releaseThatKeepsTimestamps(version: string): string {
   const series = seriesOf(version)

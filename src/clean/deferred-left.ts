@@ -14,8 +14,8 @@ import { namespace } from '../domain/namespace.ts'
 import { fieldNamed, numberOf, type TypedValue } from '../domain/raw-bson.ts'
 
 /**
- * Lists what a sync has deferred on the destination and has not restored: one line for each index and for each
- * collection option, sorted. Collections that were dropped are left out.
+ * Lists the options that a sync has deferred on the destination and has not restored, and the indexes that it has not
+ * built: one line for each index and each collection option, sorted. Dropped collections are left out.
  */
 export function deferredLeft(entries: readonly CatalogEntry[], existing: ExistingDefinitions): string[] {
   return entries

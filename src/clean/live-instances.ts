@@ -8,7 +8,7 @@ import { isEvicted } from '../mongo/stored-names.ts'
 import { UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 
 const pollMS = 250
-/** All leases must fit in one batch, so that no getMore is needed. No sync runs nearly as many instances. */
+/** All leases must fit into one batch, so that no getMore is needed. No sync has nearly as many instances. */
 const leasesMax = 1_000
 
 /** A metadata database on one of the clusters. */
@@ -19,28 +19,28 @@ export interface DatabaseOf {
 
 export interface LiveInstancesParts {
   databases: readonly DatabaseOf[]
-  /** The stores of the heartbeats. */
+  /** The stores to which the instances send their heartbeats. */
   heartbeats: readonly Liveness[]
   /**
    * True if the heartbeats are in Redis, which may have restarted empty. Missing heartbeats then prove nothing until a
    * live instance has had enough time to send another one.
    */
   mayLoseHeartbeats: boolean
-  /** Called once if an instance has to be observed before it is known whether it is alive. */
+  /** Called once if instances must be observed for a while to find out whether they are alive. */
   onWait: (ids: string[]) => void
   /** How long a lease of these instances lasts. */
   durationMS?: number
 }
 
 /**
- * Resolves with the mongosyncIDs of live instances, which renew their lease or send heartbeats. An instance has ended
+ * Resolves with the mongosyncIDs of live instances, which renew their leases or send heartbeats. An instance has ended
  * if
  *
  * - its process ran on this host, and the kernel shows that it has ended, or
  * - it has given its lease back and sends no heartbeats, unless heartbeats may have been lost, or
  * - it has neither renewed its lease nor sent a heartbeat for the duration of a lease.
  *
- * Stops at the first renewal or heartbeat that it observes, so the result may lack some of the live instances.
+ * It stops at the first renewal or heartbeat that it observes, so the result may not include all live instances.
  */
 export async function liveInstances(parts: LiveInstancesParts): Promise<string[]> {
   const renewals = new Map<string, { renewal: string; since: number }>()
@@ -52,7 +52,7 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
     const alive = new Set<string>()
     const unknown = new Set<string>()
     for (const lease of leases) {
-      // An instance that is paused or has committed may be alive without its lease. Only its heartbeats show that.
+      // An instance that is paused or has committed may be alive without a lease. Only its heartbeats show this.
       if (hasEnded(lease) || (isGivenBack(lease) && !parts.mayLoseHeartbeats)) continue
       const { key, id, renewal } = lease
       const known = renewals.get(key)
@@ -95,7 +95,7 @@ async function readLeases({ cluster, database }: DatabaseOf): Promise<StoredLeas
   }))
 }
 
-/** False for a lease whose holder was evicted, because the holder may not know that yet. */
+/** True if the holder gave its lease back. False if the holder was evicted, because it may not know that yet. */
 function isGivenBack({ document }: StoredLease): boolean {
   return Number(document['expiresAt']) === givenUp.getTime() && !isEvicted(document)
 }

@@ -6,8 +6,8 @@ import type { RetryContext } from '../mongo/retry.ts'
 import { clusterNames } from '../session/find-stored.ts'
 
 /**
- * Throws FatalError ClusterIdentityChanged if a sync was moved by a reversal from one of the clusters to a third one. That
- * sync is trusted only while the cluster that it was moved from keeps the record of the move.
+ * Throws FatalError ClusterIdentityChanged if a reversal has moved a sync from one of the clusters to a third one. The
+ * moved sync is trusted only while the cluster that it left keeps the record of the move.
  */
 export async function refuseOtherMoves(
   clusters: Record<ClusterName, Cluster>,

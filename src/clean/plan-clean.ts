@@ -10,11 +10,11 @@ import { clusterNames } from '../session/find-stored.ts'
 import { deferredLeft } from './deferred-left.ts'
 import { LeftReservation } from './reservation.ts'
 
-/** What `tandem clean` would change, and what it leaves alone. */
+/** The changes that `tandem clean` would make, and what it leaves unchanged. */
 export interface CleanPlan {
   /** The stored sync; null if none is stored. */
   sync: { source: ClusterName; destination: ClusterName; state: string } | null
-  /** Clusters on which user writes are allowed again. `known`: whether the server reports that it blocks them. */
+  /** Clusters on which user writes are allowed again. `known` is true if the server reports that it blocks them. */
   unblock: { cluster: ClusterName; known: boolean }[]
   /** The cluster whose balancer is started again; null if no balancer is started. */
   startBalancer: ClusterName | null
@@ -22,18 +22,18 @@ export interface CleanPlan {
   drop: { cluster: ClusterName; database: string }[]
   /** The clusters on which the reservation of the older name is removed, if `drop` does not include its database. */
   reservations: ClusterName[]
-  /** What the sync has deferred on the destination. It stays as it is. */
+  /** The options that the sync has deferred on the destination. They are not restored. */
   deferred: string[]
-  /** What is left alone, with the reason and what to do about it. */
+  /** Blocks of user writes that are not lifted, each with the reason and the remedy. */
   left: string[]
 }
 
 export interface PlanParts {
   clusters: Record<ClusterName, Cluster>
   record: SyncRecord | null
-  /** The databases that may hold the metadata of the sync. */
+  /** The databases that may contain the metadata of the sync. */
   databases: readonly string[]
-  /** Clusters on which user writes are allowed again, even if it is not the sync that has blocked them. */
+  /** Clusters on which user writes are allowed again, even if the sync did not block them. */
   unblock: readonly ClusterName[]
   context: RetryContext
 }
@@ -58,8 +58,9 @@ export async function planClean(parts: PlanParts): Promise<CleanPlan> {
     left: [],
   }
   for (const name of clusterNames) await planUnblocking(plan, name, parts, stored)
-  // The destination comes first: without its record, the metadata that the source still has is not a sync. The database
-  // of earlier releases comes last: a reservation there keeps their instances from starting while the others are dropped.
+  // The destination comes first, because without its record the metadata that remains on the source is not a sync. The
+  // database of earlier releases comes last: a reservation there prevents their instances from starting while the
+  // others are dropped.
   const destination = record?.configuration.destination ?? 'cluster1'
   for (const database of databases)
     for (const cluster of [destination, ...clusterNames.filter((one) => one !== destination)])
@@ -69,7 +70,7 @@ export async function planClean(parts: PlanParts): Promise<CleanPlan> {
       if (await new LeftReservation(clusters[cluster], context, databases).exists()) plan.reservations.push(cluster)
   if (!stored) return plan
   plan.sync = { source: stored.record.configuration.source, destination, state: stored.state }
-  // A commit has started the balancer and restored the options, and others may have changed them since.
+  // The commit has started the balancer and restored the options. If they differ now, somebody else has changed them.
   if (stored.snapshot.matches('committed')) return plan
   const metadata = new Metadata(clusters[destination], context)
   if (await isBalancerStopped(clusters[destination], metadata)) plan.startBalancer = destination
@@ -97,12 +98,12 @@ async function planUnblocking(
   else if (blocked) plan.left.push(`user writes on ${name} stay blocked: ${whyLeft(name, stored)}`)
   else if (!stored)
     plan.left.push(
-      `whether user writes on ${name} are blocked is unknown: its servers do not tell this user; ${lift(name)}`,
+      `it is unknown whether user writes on ${name} are blocked: the server does not report it to this user; ${lift(name)}`,
     )
 }
 
 /**
- * True if a block of user writes on this cluster may be from the sync and still has to be lifted: on the destination
+ * True if the sync may have blocked user writes on this cluster and has not allowed them again: on the destination
  * until `canWrite`, on the source from the beginning of a commit until it is decided or undone.
  */
 function hasBlocked(name: ClusterName, { record: { configuration }, snapshot }: StoredSync): boolean {
@@ -124,7 +125,7 @@ function lift(name: ClusterName): string {
   return `--unblock ${name} allows them`
 }
 
-/** Null if the server does not report it, or not to this user. */
+/** Returns null if the server does not report it to this user. */
 async function isBlocked(cluster: Cluster): Promise<boolean | null> {
   if (cluster.before6) return false
   try {
@@ -145,14 +146,14 @@ async function hasDatabase(cluster: Cluster, name: string): Promise<boolean> {
   return ((await cluster.read('admin', command))['databases'] as unknown[]).length > 0
 }
 
-/** True if nothing is to be changed. */
+/** True if the plan changes nothing. */
 export function isClean({ unblock, startBalancer, drop, reservations }: CleanPlan): boolean {
   return unblock.length === 0 && startBalancer === null && drop.length === 0 && reservations.length === 0
 }
 
 const deferredShownMax = 20
 
-/** The plan as lines for an operator. */
+/** Returns the plan as lines of text for the operator. */
 export function planLines({ sync, unblock, startBalancer, drop, reservations, deferred, left }: CleanPlan): string[] {
   const lines = [
     sync ? `sync: ${sync.source} -> ${sync.destination}, ${sync.state}` : 'sync: none is stored on these clusters',

@@ -6,9 +6,10 @@ import type { RetryContext } from '../mongo/retry.ts'
 import { storesSync } from '../session/other-syncs.ts'
 
 /**
- * The reservation of the older name (`OlderMetadata`) on a cluster, which is not in the databases of a sync with a name.
- * It may be that of another sync, so it is removed when it has expired, and earlier only if no other sync is stored on the
- * cluster. One that is about to store its record reserves the name again after that.
+ * The reservation of the older database name (`OlderMetadata`) on a cluster, for the removal of a sync that has a name,
+ * whose own databases do not include it. The reservation may belong to another sync, so it is removed when it has
+ * expired, and earlier only if the cluster stores no other sync. A sync that is about to store its record reserves the
+ * name again after that.
  */
 export class LeftReservation {
   readonly #cluster: Cluster
@@ -22,7 +23,10 @@ export class LeftReservation {
     this.#own = own
   }
 
-  /** False if the user may not read it: a sync with a name needs no privilege on that database to be removed. */
+  /**
+   * Returns true if there is a reservation to remove. Returns false if the user may not read it, because the removal of
+   * a sync with a name needs no privilege on that database.
+   */
   async exists(): Promise<boolean> {
     try {
       return await new OlderMetadata(this.#cluster, this.#context).hasExpired(await this.#afterMS())

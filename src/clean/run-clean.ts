@@ -28,10 +28,10 @@ import { LeftReservation } from './reservation.ts'
 export interface CleanOptions {
   cluster0: string
   cluster1: string
-  /** The Redis of the instances; null if they use none. */
+  /** The address of the instances' Redis; null if they use none. */
   redis: string | null
   redisTls: RedisTls
-  /** The name of the sync; null: it has none. */
+  /** The name of the sync; null if it has none. */
   syncName: string | null
   /** Clusters on which user writes are allowed again, even if the sync did not block them. */
   unblock: ClusterName[]
@@ -144,7 +144,7 @@ class Cleaning {
     return facts
   }
 
-  /** The databases that may hold the metadata of the sync. */
+  /** The databases that may contain the metadata of the sync. */
   get #databases(): readonly string[] {
     return databasesOfSync(this.#options.syncName)
   }
@@ -199,7 +199,10 @@ class Cleaning {
     return [new RedisLiveness(redis, redisScope(facts, this.#options.syncName), { ttlMS: leaseMS, tls: redisTls })]
   }
 
-  /** Each step can be repeated. The metadata, from which the plan is made, is dropped last. */
+  /**
+   * Each step can be repeated. The metadata is dropped after writes are allowed and the balancer is started, because
+   * the plan is made from it.
+   */
   async #carryOut({ unblock, startBalancer, drop, reservations }: CleanPlan): Promise<void> {
     this.hasBegun = true
     await this.#endWrites()
@@ -221,7 +224,7 @@ class Cleaning {
       )
   }
 
-  /** A write of an ended instance must not reach a cluster on which users may write again. */
+  /** Waits for the writes of ended instances, which must not reach a cluster on which users may write again. */
   async #endWrites(): Promise<void> {
     const context = this.#beginPhase()
     const alive = await retry('ending the writes of the instances', context, () => endWrites(this.#eachDatabase()))

@@ -7,7 +7,7 @@ export interface AlignOptions {
   /** Returns the documents of the left cluster whose `_id` is one of these values. */
   find: (ids: unknown[]) => Promise<Buffer[]>
   found: Findings
-  /** Number of documents of each side that are searched before the left cluster is queried. */
+  /** Number of documents of each side that are searched in memory before the left cluster is queried. */
   windowDocuments?: number
 }
 
@@ -19,22 +19,22 @@ export interface Findings {
   different(left: Buffer, right: Buffer): void
 }
 
-/** A longer gap costs one query per window, which is cheap compared with reading the documents of the gap. */
+/** A longer gap costs one query per window, which is cheap compared with reading the documents in the gap. */
 const windowDocumentsDefault = 1_000
 const windowBytesMax = 8 * 1024 * 1024
 
 /**
  * Compares two streams of documents, both in the server's order of `_id`, and reports which documents have no partner
  * and which differ. It does not order `_id`s itself, because it would need the exact rules of all types, collations and
- * versions. It relies only on both streams having the same order:
+ * versions. It relies only on the fact that both streams have the same order:
  *
  *   equal bytes at both heads      the fast path: both streams advance
  *   equal identities at the heads  one document with two contents
  *   else, within a window          the first identity that both sides share; documents before it have no partner
  *   else                           the left cluster is queried for the next `_id`s of the right stream
  *
- * Under a collation, two `_id`s with different bytes can be equal, and only the server knows which are, so the server
- * is queried at once.
+ * Under a collation, two `_id`s with different bytes can be equal, and only the server can tell. It is then queried at
+ * once.
  */
 export async function alignDocuments(
   left: DocumentStream,
@@ -90,7 +90,7 @@ class Alignment {
     else if (!(this.#options.collated && (await this.#seek(b)))) await this.#search()
   }
 
-  /** Several shards can have a document with this `_id`, in any order, so these documents are compared together. */
+  /** Compares all documents with this `_id` together, because several shards can have one each, in any order. */
   async #takeRuns(key: string): Promise<void> {
     const ours = await run(this.#left, key)
     const theirs = await run(this.#right, key)
@@ -106,8 +106,8 @@ class Alignment {
   }
 
   /**
-   * Queries the left cluster for the partner of the right head. Returns false if the `_id` cannot be queried or the
-   * partner is too far away.
+   * Queries the left cluster for the partner of `b`, the head of the right stream. Returns false if the `_id` cannot be
+   * queried or the partner is too far away.
    */
   async #seek(b: Buffer): Promise<boolean> {
     const id = queryableId(b)
@@ -164,23 +164,23 @@ class Alignment {
     }
     const leftWhole = this.#left.ended && (await this.#left.ahead(distance)) === undefined
     const rightWhole = this.#right.ended && (await this.#right.ahead(distance)) === undefined
-    // One side is completely in its map, so the documents read from the other side have no partner.
+    // All documents of one side are in its map, so the documents that were read from the other side have no partner.
     if (rightWhole) this.#drop(distance, leftWhole ? distance : 0)
     else if (leftWhole) this.#drop(0, distance)
     else await this.#queryLeft(distance)
   }
 
-  /** Reports this many documents of each side as documents without a partner; stops at the end of a stream. */
+  /** Reports this many documents of each side as documents without a partner, up to the end of the stream. */
   #drop(ours: number, theirs: number): void {
     for (let count = 0; count < ours && this.#left.head; count++) this.#takeMissing(this.#left.head)
     for (let count = 0; count < theirs && this.#right.head; count++) this.#takeExtra(this.#right.head)
   }
 
   /**
-   * The windows have no identity in common, so one side is far ahead of the other. The left stream must skip to the
-   * first document of the right window that the left cluster has. If it has none of them, the whole window is extra.
-   * (An `_id` that cannot be queried counts as missing on the left, so a pair may be listed as one missing and one
-   * extra document.)
+   * Called when the windows have no identity in common, so that one side is far ahead of the other. The left stream
+   * must skip to the first document of the right window that the left cluster has. If it has none of them, the whole
+   * window is extra. An `_id` that cannot be queried counts as missing on the left, so a pair may be listed as one
+   * missing and one extra document.
    */
   async #queryLeft(distance: number): Promise<void> {
     const window: Buffer[] = []

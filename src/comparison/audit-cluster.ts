@@ -12,8 +12,8 @@ export class AuditError extends Error {
 
 const selectionTimeoutMS = 10_000
 /**
- * About 1 MB of documents of 1 KB. The server ends a batch at 16 MB regardless of its count. Larger batches were
- * slower.
+ * About 1 MB of documents of 1 KB. The server ends a batch at 16 MB regardless of the number of documents. Larger
+ * batches were slower.
  */
 const batchDocuments = 1_000
 const unauthorizedCodes = [13, 18]
@@ -21,10 +21,10 @@ const unauthorizedCodes = [13, 18]
 const unlimited = { maxTimeMS: 0 } as const
 
 export type Order =
-  /** `simple`: uses the simple collation, for collections whose own collations differ. */
+  /** `simple` requests the simple collation, for collections whose own collations differ. */
   { by: '_id'; simple: boolean } | { by: 'natural' }
 
-/** One of the two clusters. It is read by plain commands to which replica sets and routers reply in the same way. */
+/** One of the two clusters. It is read by plain commands, which replica sets and routers answer in the same way. */
 export class AuditCluster {
   readonly name: string
   readonly #client: MongoClient
@@ -45,20 +45,20 @@ export class AuditCluster {
     }
   }
 
-  /** Identifies the server process, because two connection strings may lead to the same server. */
+  /** Returns an identifier of the server process, because two connection strings may lead to the same server. */
   async processId(): Promise<string> {
     const reply = await this.#request(() => this.#client.db('admin').command({ hello: 1 }))
     return String(reply['topologyVersion']?.processId)
   }
 
-  /** Fails instead of omitting databases that the user may not see. */
+  /** Returns the names of all databases. Fails if the user may not see all of them. */
   async databases(): Promise<string[]> {
     const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false }
     const reply = await this.#request(() => this.#client.db('admin').command(command))
     return (reply['databases'] as { name: string }[]).map(({ name }) => name)
   }
 
-  /** The listCollections entry of each collection and view, as raw BSON. */
+  /** Returns the listCollections entry of each collection and view, as raw BSON. */
   async collections(database: string): Promise<Buffer[]> {
     // The driver's types omit `raw` for these two cursors.
     const options = { raw: true } as object
@@ -67,7 +67,7 @@ export class AuditCluster {
     )
   }
 
-  /** Index specifications as raw BSON. */
+  /** Returns the index specifications as raw BSON. */
   async indexes(database: string, collection: string): Promise<Buffer[]> {
     const options = { raw: true } as object
     return await this.#request(async () =>
@@ -76,15 +76,16 @@ export class AuditCluster {
   }
 
   /**
-   * What `$indexStats` returns for each index on each shard that owns chunks of the collection, and the names of these
-   * shards. Null for a replica set. The router answers listIndexes from one shard alone.
+   * Returns the documents of `$indexStats`, one for each index on each shard that owns chunks of the collection, and
+   * the names of these shards. Returns null for a replica set. This is needed because the router answers listIndexes
+   * from one shard alone.
    */
   async indexesOnShards(database: string, collection: string): Promise<{ rows: Document[]; shards: string[] } | null> {
     this.#isSharded ??= this.#request(
       async () => (await this.#client.db('admin').command({ hello: 1 }))['msg'] === 'isdbgrid',
     )
     if (!(await this.#isSharded)) return null
-    // A shard of a clustered collection may have no index, and then has no row of $indexStats.
+    // A shard of a clustered collection may have no index. $indexStats then returns no row for it, but $collStats does.
     const read = (stage: Document): Promise<Document[]> =>
       this.#client.db(database).collection(collection).aggregate([stage]).toArray()
     try {
@@ -112,7 +113,10 @@ export class AuditCluster {
     return { stream, close }
   }
 
-  /** The documents whose `_id` is one of the values, compared by the collection's collation unless `simple`. */
+  /**
+   * Returns the documents whose `_id` is one of the values, under the simple collation if `simple`, or else the
+   * collection's.
+   */
   async documentsById(database: string, collection: string, ids: unknown[], simple: boolean): Promise<Buffer[]> {
     return await this.#request(async () => {
       const cursor = this.#client

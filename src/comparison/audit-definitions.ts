@@ -31,11 +31,11 @@ const unsetOptions = readFields(
   ),
 )
 /**
- * The UUID differs between any two collections. Whether record ids are replicated (8.1 and later) is the choice of each
- * server. A comparison therefore ignores both.
+ * A comparison ignores these options. The UUID differs between any two collections, and each server decides itself
+ * whether it replicates record ids (8.1 and later).
  */
 const ignoredOptions = new Set(['uuid', 'recordIdsReplicated'])
-/** The server may store these in a wider type than the one it received. */
+/** The server may store these in a wider type than the one that it received. */
 const numericOptions = new Set(['size', 'max', 'expireAfterSeconds'])
 /** The index format version, the namespace, and an obsolete build option. */
 const ignoredIndexFields = new Set(['v', 'ns', 'background'])
@@ -50,7 +50,7 @@ export function readListed(document: Buffer): Listed {
   }
 }
 
-/** The collation of a collection; undefined if it is the simple one. */
+/** Returns the collation of a collection, or undefined if it is the simple one. */
 export function collationOf({ options }: Listed): TypedValue | undefined {
   const collation = fieldNamed(options, 'collation')
   return collation && stringOf(fieldNamed(readFields(embedded(collation)), 'locale')) !== 'simple'
@@ -68,8 +68,8 @@ export function isCapped({ options }: Listed): boolean {
 }
 
 /**
- * Lists the options that differ. The order of the options is ignored. Values are compared byte for byte, but
- * `numericOptions` are compared as numbers. An option that is not set has its default value.
+ * Lists the options that differ. The order of the options is ignored. Values are compared byte for byte, except
+ * `numericOptions`, which are compared as numbers. An option that is not set counts as its default value.
  */
 export function compareOptions(namespace: string, ours: Listed, theirs: Listed): Difference[] {
   const names = differingFields(ours.options, theirs.options, (name, a, b) => {
@@ -128,7 +128,7 @@ function isHashed(fields: RawFields): boolean {
   return key !== undefined && readFields(embedded(key)).some(({ value }) => stringOf(value) === 'hashed')
 }
 
-/** True for the `_id` index. In a clustered collection it may have another name. */
+/** True for the `_id` index, which may have another name in a clustered collection. */
 function isOnId(fields: RawFields): boolean {
   const key = fieldNamed(fields, 'key')
   const names = key === undefined ? [] : readFields(embedded(key)).map(({ name }) => name)
@@ -152,8 +152,8 @@ function sameValue(a: TypedValue | undefined, b: TypedValue | undefined, byNumbe
 }
 
 /**
- * True for the same fields in the same order. Directions are compared by value, because 1 and 1.0 are the same
- * direction.
+ * True if both keys have the same fields in the same order. Directions are compared by value, because 1 and 1.0 are the
+ * same direction.
  */
 function sameKey(a: TypedValue | undefined, b: TypedValue | undefined): boolean {
   if (a === undefined || b === undefined) return a === b

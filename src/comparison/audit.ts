@@ -20,15 +20,15 @@ import { type Namespace, selects } from './selection.ts'
 import { compareShards } from './shard-indexes.ts'
 
 export interface AuditOptions {
-  /** Compares only these; empty: all user databases. */
+  /** The namespaces to compare. If the list is empty, all user databases are compared. */
   namespaces: readonly Namespace[]
-  /** Omits these from the comparison. */
+  /** Namespaces to leave out of the comparison. */
   excluded?: readonly Namespace[]
-  /** Skips time-series collections. If false, a selected time-series collection ends the comparison with an error. */
+  /** True to skip time-series collections. Otherwise, a selected time-series collection ends the comparison with an error. */
   skipTimeSeries?: boolean
-  /** Compares no index except that of `_id`. */
+  /** True to compare no index except that of `_id`. */
   ignoreIndexes: boolean
-  /** Compares no index with a hashed field. */
+  /** True to compare no index with a hashed field. */
   ignoreHashedIndexes?: boolean
   /** Maximum number of differences that are listed. All are counted. */
   maxDifferences: number
@@ -38,7 +38,7 @@ export interface AuditOptions {
 
 export interface AuditProgress {
   namespace: string
-  /** Documents read from both clusters together. */
+  /** Number of documents read, in total from both clusters. */
   documents: number
   bytes: number
   differences: number
@@ -46,17 +46,17 @@ export interface AuditProgress {
 
 export interface AuditReport {
   equal: boolean
-  /** Number of all differences, listed or not. */
+  /** Number of all differences, including those that are not listed. */
   totalDifferences: number
   /** True if not all differences are listed. */
   truncated: boolean
   differences: Difference[]
-  /** Collections whose documents were compared. */
+  /** Number of collections whose documents were compared. */
   collections: number
   views: number
-  /** Documents read from each cluster. */
+  /** Number of documents read from each cluster. */
   documents: PerCluster
-  /** Bytes of BSON read from each cluster. */
+  /** Number of bytes of BSON read from each cluster. */
   bytes: PerCluster
   durationSeconds: number
 }
@@ -74,8 +74,9 @@ interface Task {
 
 /**
  * Compares two clusters that receive no writes. It reads both by plain commands: first the collections and their
- * options, then for each collection its indexes and all documents in `_id` order, and for a capped collection also in
- * natural order. It keeps no state, and it shares no comparison code with the copy and the event application.
+ * options, and then, for each collection, its indexes and all of its documents in `_id` order. It reads capped
+ * collections in natural order too. It keeps no state, and it shares no comparison code with the copy and the event
+ * application.
  * @throws AuditError if the comparison is not possible
  */
 export async function audit(left: AuditCluster, right: AuditCluster, options: AuditOptions): Promise<AuditReport> {
@@ -114,7 +115,7 @@ class Audit {
     return this.#report()
   }
 
-  /** A comparison of a cluster with itself would prove nothing. */
+  /** Throws AuditError if both are the same cluster, because a comparison with itself would prove nothing. */
   async #refuseOneCluster(): Promise<void> {
     const [ours, theirs] = await Promise.all([this.#left.processId(), this.#right.processId()])
     if (ours === theirs && ours !== 'undefined') {
@@ -131,15 +132,15 @@ class Audit {
 
   async #databases(): Promise<string[]> {
     const { namespaces, excluded } = this.#options
-    // If databases are given by name, the user needs no privilege to list all databases.
+    // Databases that are given by name are not listed, so the user then needs no privilege to list all databases.
     if (namespaces.length > 0) return [...new Set(namespaces.map(({ database }) => database))].sort()
     const listed = await Promise.all([this.#left.databases(), this.#right.databases()])
     return [...new Set(listed.flat())].filter((database) => selects([], database, undefined, excluded)).sort()
   }
 
   /**
-   * Compares the collections, views and options of a database. Removes the namespaces that exist from `notFound`.
-   * Returns the collections whose indexes and documents are still to be compared.
+   * Compares the collections, views and options of a database. Removes from `notFound` the namespaces that exist.
+   * Returns the collections whose indexes and documents must still be compared.
    */
   async #compareDatabase(database: string, notFound: Set<Namespace>): Promise<Task[]> {
     const [ours, theirs] = await Promise.all([this.#listed(this.#left, database), this.#listed(this.#right, database)])
@@ -204,7 +205,7 @@ class Audit {
     this.#collections += 1
   }
 
-  /** Compares the shards of each cluster, because the router lists the indexes of one shard alone. */
+  /** Compares the indexes between the shards of each cluster, because the router lists those of one shard alone. */
   async #compareShards(database: string, name: string): Promise<void> {
     const isHashed = (key: Document): boolean => Object.values(key).includes('hashed')
     const isCompared = (key: Document): boolean => this.#comparedIndexes() === 'all' || !isHashed(key)
@@ -215,7 +216,7 @@ class Audit {
     }
   }
 
-  /** @param unpaired collects the documents that the comparison of natural order must skip */
+  /** @param unpaired receives the documents that the comparison of natural order must skip */
   #findings(namespace: string, unpaired: Unpaired | null): Findings {
     return {
       missing: (document) => {
@@ -227,8 +228,7 @@ class Audit {
         this.#differences.add(() => ({ namespace, what: 'document', how: 'extra', id: shownId(document) }))
       },
       different: (ours, theirs) => {
-        // Under a collation one `_id` can have several encodings, which the comparison of natural order would not
-        // match.
+        // Under a collation, one `_id` can have several encodings, and the comparison of natural order would not match them.
         if (unpaired && !sameIdBytes(ours, theirs)) {
           unpaired.add('left', ours)
           unpaired.add('right', theirs)
@@ -288,5 +288,5 @@ class Audit {
   }
 }
 
-/** Milliseconds. More frequent than needed: the printer decides how often it prints. */
+/** In milliseconds. This is more frequent than needed, because the printer decides how often it prints. */
 const progressIntervalMS = 500

@@ -1,30 +1,27 @@
 import { printable } from '../domain/printable.ts'
 
-/** One difference between two clusters. It contains names and no values, except the `_id` of a document. */
+/** One difference between two clusters. It contains names but no values, except the `_id` of a document. */
 export type Difference = { namespace: string } & (
   | { what: 'collection' | 'view'; how: 'missing' | 'extra' }
   | { what: 'type'; how: 'different' }
   | { what: 'option'; how: 'different'; option: string }
   | { what: 'index'; how: 'missing' | 'extra'; index: string }
-  /** `field`: a field of the index specification. */
+  /** `field` is a field of the index specification. */
   | { what: 'index'; how: 'different'; index: string; field: string }
   /**
-   * Of a sharded cluster, a shard that owns chunks of the collection: it lacks an index that other shards of the same
-   * cluster have, or still builds it, or has another specification than they.
+   * A shard that owns chunks of the collection lacks an index that other shards of the same cluster have, is still
+   * building it, or has another specification of it.
    */
   | { what: 'shardIndex'; how: 'missing' | 'different'; index: string; cluster: string; shard: string }
-  /** `id`: canonical extended JSON. */
+  /** `id` is in canonical Extended JSON. */
   | { what: 'document'; how: 'missing' | 'extra'; id: string }
-  /** `field`: the path of the first field that differs; empty if the bytes could not be read as BSON. */
+  /** `field` is the path of the first field that differs; empty if the bytes could not be read as BSON. */
   | { what: 'document'; how: 'different'; id: string; field: string }
-  /** The first document out of order in a capped collection, where insertion order is content. */
+  /** The first document out of order in a capped collection, whose insertion order is part of its content. */
   | { what: 'order'; how: 'different'; id: string }
 )
 
-/**
- * Counts every difference and keeps the first ones: of a million missing documents, a hundred are enough to see the
- * problem.
- */
+/** Counts every difference and keeps the first ones: if a million documents are missing, a hundred show the problem. */
 export class Differences {
   readonly list: Difference[] = []
   readonly #max: number
@@ -38,17 +35,14 @@ export class Differences {
     return this.#total
   }
 
-  /**
-   * Calls `describe` only for a difference that is kept, because decoding an `_id` costs more than finding a
-   * difference.
-   */
+  /** Calls `describe` only if the difference is kept, because decoding an `_id` costs more than finding a difference. */
   add(describe: () => Difference): void {
     this.#total += 1
     if (this.list.length < this.#max) this.list.push(describe())
   }
 }
 
-/** One line of text, even if a name contains line breaks. Missing and extra refer to cluster1. */
+/** Returns one line of text, even if a name contains line breaks. Missing and extra refer to cluster1. */
 export function differenceLine(difference: Difference): string {
   return printable(`${difference.namespace}: ${sentence(difference)}`)
 }
@@ -74,6 +68,6 @@ function sentence(difference: Difference): string {
       return `document ${difference.id} differs${difference.field === '' ? '' : ` at ${difference.field}`}`
     }
     case 'order':
-      return `natural order differs from document ${difference.id} on`
+      return `natural order differs, starting at document ${difference.id}`
   }
 }

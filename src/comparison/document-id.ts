@@ -5,20 +5,20 @@ const shownCharactersMax = 1_000
 
 const decoding = { promoteValues: false, bsonRegExp: true } as const
 
-/** A document that contains only the `_id`, byte for byte. */
+/** Returns a document that contains only the `_id`, byte for byte. */
 function idDocument(document: Buffer): Buffer {
   const id = findSpan(document, '_id')
   return buildDocument(id === null ? [] : [{ name: '_id', value: typedValue(document, id) }])
 }
 
-/** True if both `_id`s have the same bytes, and so the same encoding. */
+/** True if both `_id`s have the same bytes and therefore the same encoding. */
 export function sameIdBytes(one: Buffer, other: Buffer): boolean {
   return idDocument(one).equals(idDocument(other))
 }
 
 /**
- * The `_id` in canonical extended JSON, truncated if it is very long; its bytes in hexadecimal if js-bson cannot read
- * it.
+ * Returns the `_id` in canonical Extended JSON, truncated if it is very long. Returns its bytes in hexadecimal if
+ * js-bson cannot read it.
  */
 export function shownId(document: Buffer): string {
   const id = idDocument(document)
@@ -32,8 +32,9 @@ export function shownId(document: Buffer): string {
 }
 
 /**
- * The `_id` as a value that the driver sends as the same bytes. Null if js-bson would change it (it reorders numeric
- * field names, drops duplicate names and rewrites DBPointer): a query would then find another document.
+ * Returns the `_id` as a value that the driver sends as the same bytes. Returns null if js-bson would change it (it
+ * reorders numeric field names, drops duplicate names and rewrites DBPointer), because a query would then look for
+ * another document.
  */
 export function queryableId(document: Buffer): { value: unknown } | null {
   const id = idDocument(document)

@@ -1,6 +1,6 @@
 /**
  * The documents of one side in the server's order, with access to the documents after the head. The next batch is
- * requested while the current one is compared. The stream holds at most the documents that were accessed ahead, plus
+ * requested while the current one is compared. The stream keeps at most the documents that were accessed ahead, plus
  * two batches.
  */
 export class DocumentStream {
@@ -27,7 +27,7 @@ export class DocumentStream {
     return this.#at >= this.#buffer.length && !this.#ended
   }
 
-  /** True if everything has been read, even if `head` has not reached the end. */
+  /** True if all documents have been read, even if `head` has not reached the end. */
   get ended(): boolean {
     return this.#ended
   }
@@ -45,12 +45,12 @@ export class DocumentStream {
     this.#at += count
   }
 
-  /** After this, `head` is undefined only at the end. */
+  /** Reads the next batch if necessary. After this, `head` is undefined only at the end. */
   async fill(): Promise<void> {
     while (this.drained) await this.#load()
   }
 
-  /** The document that is `distance` places after the head, or undefined beyond the end. */
+  /** Returns the document that is `distance` places after the head, or undefined beyond the end. */
   async ahead(distance: number): Promise<Buffer | undefined> {
     while (this.#at + distance >= this.#buffer.length && !this.#ended) await this.#load()
     return this.#buffer[this.#at + distance]

@@ -1,14 +1,14 @@
 import { bsonType, decimalParts, findSpan, nameOf, scopeStart, spans } from '../domain/raw-bson.ts'
 
 /**
- * Identifies the same document on two clusters. Two documents are the same if the server treats their `_id`s as
- * equal: 1, NumberLong(1) and 1.0 are equal, at any depth. The audit has its own implementation, so that it detects
- * bugs in the code that routes changes.
+ * Identifies the same document on two clusters. Two documents are the same if the server treats their `_id`s as equal:
+ * 1, NumberLong(1) and 1.0 are equal, at any depth. The audit has an implementation of its own, so that it can detect
+ * bugs in the one that routes changes.
  */
 
 const symbolType = 0x0e
 
-/** A text that is equal for two documents exactly if their `_id`s are equal under the simple collation. */
+/** Returns a text that is equal for two documents if and only if their `_id`s are equal under the simple collation. */
 export function identityKey(document: Buffer): string {
   const id = findSpan(document, '_id')
   return id === null ? '' : valueKey(document, id.type, id.valueStart, id.valueEnd)
@@ -40,7 +40,7 @@ function valueKey(bytes: Buffer, type: number, start: number, end: number): stri
   }
 }
 
-/** Each name and value follows its length, so that two different lists never give the same text. */
+/** Puts the length before each name and value, so that two different lists never give the same text. */
 function partsKey(bytes: Buffer, type: number, start: number): string {
   let key = ''
   for (const span of spans(bytes, start)) {
@@ -52,8 +52,8 @@ function partsKey(bytes: Buffer, type: number, start: number): string {
 }
 
 /**
- * The key of the number coefficient × 2^twos × 5^fives, in the only form whose coefficient is divisible by neither 2
- * nor 5. Binary and decimal numbers are brought to this form without rounding and without large powers.
+ * Returns the key of the number coefficient × 2^twos × 5^fives, in its unique form with a coefficient that is divisible
+ * by neither 2 nor 5. Binary and decimal numbers are converted to this form without rounding and without large powers.
  */
 function numberKey(coefficient: bigint, twos: number, fives: number): string {
   if (coefficient === 0n) return 'n0'
@@ -69,7 +69,7 @@ function numberKey(coefficient: bigint, twos: number, fives: number): string {
   return `n${rest},${two},${five}`
 }
 
-/** The key of an IEEE 754 binary64, given its bits. */
+/** Returns the key of an IEEE 754 binary64 with these bits. */
 function doubleKey(bits: bigint): string {
   const negative = bits >> 63n === 1n
   const exponent = Number((bits >> 52n) & 0x7ffn)

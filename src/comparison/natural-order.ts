@@ -2,8 +2,8 @@ import type { DocumentStream } from './document-stream.ts'
 import { identityKey } from './identity-key.ts'
 
 /**
- * Documents of a capped collection that have no partner with the same `_id`. Their number is limited: if there are
- * more, the order is not compared.
+ * Documents of a capped collection that have no partner with the same `_id`. If there are more than `unpairedMax`, the
+ * order is not compared.
  */
 export class Unpaired {
   readonly left = new Set<string>()
@@ -22,7 +22,7 @@ const unpairedMax = 100_000
 
 /**
  * Compares the order of two streams that are read in natural order, without the unpaired documents. Returns the
- * document at the first position where the streams differ; null if there is none.
+ * document at the first position where the streams differ, or null if they do not differ.
  */
 export async function firstOutOfOrder(
   left: DocumentStream,
@@ -43,7 +43,7 @@ export async function firstOutOfOrder(
     else if (ours !== theirs) return a ?? b ?? null
     else if (ours === undefined) return null
     else {
-      // The documents have the same `_id` and different contents, which is reported already.
+      // The documents have the same `_id` and different contents, which the comparison by `_id` has already reported.
       left.advance()
       right.advance()
     }

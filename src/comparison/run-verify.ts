@@ -21,13 +21,16 @@ export interface VerifyOutput {
   /** Receives whole lines. */
   out: (text: string) => unknown
   err: (text: string) => unknown
-  /** `err` is a terminal. */
+  /** True if `err` is a terminal. */
   interactive: boolean
 }
 
 const progressEverySeconds = { interactive: 2, otherwise: 5 }
 
-/** `tandem verify`: prints the differences and returns the exit code: 0 equal, 1 different, 2 comparison failed. */
+/**
+ * `tandem verify`: prints the differences and returns the exit code, which is 0 for equal, 1 for different and 2 for a
+ * failure.
+ */
 export async function runVerify(options: VerifyOptions, output: VerifyOutput): Promise<0 | 1 | 2> {
   const clusters: AuditCluster[] = []
   try {
@@ -39,7 +42,7 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
     output.out(options.json ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))
     return report.equal ? 0 : 1
   } catch (error) {
-    // A bug must not exit with 1, which means that the clusters differ.
+    // A bug must not cause exit code 1, which means that the clusters differ.
     const message = error instanceof AuditError ? error.message : redactUris(`a bug in verify: ${String(error)}`)
     output.err(`error: ${printable(message)}\n`)
     return 2
@@ -49,7 +52,8 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
 }
 
 /**
- * Prints a line after each interval. The first line comes after the first interval, because a short run needs none.
+ * Returns a function that prints a line after each interval. It prints none before the first interval has passed,
+ * because a short run needs none.
  */
 export function progressPrinter({ err, interactive }: VerifyOutput): (progress: AuditProgress) => void {
   const everyMS = 1_000 * (interactive ? progressEverySeconds.interactive : progressEverySeconds.otherwise)

@@ -1,16 +1,16 @@
 /** A database or collection to compare. */
 export interface Namespace {
   database: string
-  /** Null: the whole database. */
+  /** Null stands for the whole database. */
   collection: string | null
 }
 
-/** The server's own databases, tandem's metadata on the destination, and that of MongoDB's migration tools. */
+/** Matches the server's own databases, tandem's metadata databases, and those of MongoDB's migration tools. */
 const neverCompared = /^(admin|config|local|tandem_internal)$|^(__mdb_internal|mongosync_internal_|mongosync_reserved_)/
 
 /**
- * True if the database, or its collection or view, is to be compared. Empty `wanted`: all user databases except
- * `excluded`.
+ * True if the database, or this collection or view in it, must be compared. If `wanted` is empty, all user databases
+ * are compared except `excluded`.
  */
 export function selects(
   wanted: readonly Namespace[],
@@ -18,7 +18,7 @@ export function selects(
   collection?: string,
   excluded: readonly Namespace[] = [],
 ): boolean {
-  // `system.views` is compared as the views that it defines; the other `system.` collections belong to the server.
+  // Instead of `system.views`, the views that it defines are compared. The other `system.` collections belong to the server.
   if (neverCompared.test(database) || collection?.startsWith('system.')) return false
   const isExcluded = (one: Namespace): boolean =>
     one.database === database && (one.collection === null || one.collection === collection)
@@ -32,8 +32,8 @@ export function selects(
 }
 
 /**
- * Parses `db` or `db.collection`; only the collection's name may contain dots. Null if a name is empty or the namespace
- * is never compared.
+ * Parses `db` or `db.collection`. Only the collection's name may contain dots. Returns null if a name is empty or the
+ * namespace is never compared.
  */
 export function parseNamespace(text: string): Namespace | null {
   const dot = text.indexOf('.')

@@ -1,7 +1,7 @@
 import { BSON, type Document } from 'mongodb'
 import type { Difference } from './difference.ts'
 
-/** Fields of `$indexStats` specifications that do not change what the index does. */
+/** Fields of the specifications in `$indexStats` that do not change what the index does. */
 const ignoredFields = new Set(['v', 'ns', 'background'])
 
 /**
@@ -29,7 +29,7 @@ export function compareShards(
   return differences
 }
 
-/** The specification as text. The order of its fields has no meaning, but the order of the key's fields has. */
+/** Returns the specification as text. The order of its fields has no meaning, but the order of the key's fields does. */
 function shown(row: Document | undefined): string {
   const fields = Object.entries((row?.['spec'] ?? {}) as Document).filter(([name]) => !ignoredFields.has(name))
   return BSON.EJSON.stringify(Object.fromEntries(fields.sort(([one], [other]) => (one < other ? -1 : 1))))

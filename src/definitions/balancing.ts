@@ -9,35 +9,36 @@ import { readConfig } from '../mongo/config-database.ts'
 import { isTransient } from '../mongo/errors.ts'
 import { toUuid } from '../mongo/uuid.ts'
 
-/** What `config.collections` stores about one sharded collection, apart from its key. */
+/** The settings of one sharded collection in `config.collections`, apart from its key. */
 interface Settings {
-  /** The balancer leaves the collection alone (`sh.disableBalancing`). */
+  /** True if the balancer does not move the collection's chunks (`sh.disableBalancing`). */
   noBalance: boolean
-  /** Chunks may move. The command `setAllowMigrations` stores it as `permitMigrations`. */
+  /** True if chunks may move. The command `setAllowMigrations` stores this as `permitMigrations`. */
   permitsMigrations: boolean
-  /** The values of the shard key are unique. */
+  /** True if the values of the shard key are unique. */
   unique: boolean
 }
 
 const defaults: Settings = { noBalance: false, permitsMigrations: true, unique: false }
 
 export interface BalancingReports {
-  /** Called for each collection whose setting was not stored, or once for all if they could not be read. */
+  /** Called for each collection whose settings could not be set, or once for all if the settings could not be read. */
   refused: (namespace: string, error: string) => void
   /** Called for each collection whose shard key is unique on the source only. No command changes that. */
   notUnique: (namespace: string) => void
 }
 
 /**
- * Gives sharded collections the source's settings of the balancer, and compares whether their keys are unique.
+ * Copies the source's balancer settings to the destination's sharded collections, and reports shard keys that are
+ * unique on the source only.
  *
- * No command of 6.0 sets `noBalance`: the shell, too, writes it into `config.collections`
+ * 6.0 has no command that sets `noBalance`. The shell, too, writes it into `config.collections`
  * (https://www.mongodb.com/docs/manual/tutorial/manage-sharded-cluster-balancer/#disable-balancing-on-a-collection).
  * `permitMigrations` is set by `setAllowMigrations`, for which the user needs the action moveChunk
  * (src/mongo/s/commands/cluster_set_allow_migrations_cmd.cpp in the server's source).
  *
- * Repeatable. Writers may have been stopped, and the settings can also be made after the commit, so this is one attempt
- * of limited time: what fails is reported and does not fail or delay the commit.
+ * This is repeatable. It makes one attempt of limited time, because writes may be stopped, and the settings can also be
+ * made after the commit. A failure is reported and neither fails nor delays the commit.
  */
 export async function copyBalancing(
   source: Cluster,
@@ -73,13 +74,13 @@ export async function copyBalancing(
   }
 }
 
-/** Updates per command. The server accepts up to 100,000. */
+/** Number of updates in one command. The server accepts up to 100,000. */
 const updatesMax = 1_000
 const timeoutMS = 10_000
-/** Commands that change whether the chunks of a collection may move, in parallel. */
+/** Number of `setAllowMigrations` commands that run in parallel. */
 const migrationsAtOnce = 8
 
-/** The settings of the collections that have others than the default ones, by namespace. */
+/** Returns the settings of the collections that do not have the default ones, by namespace. */
 async function readSettings(cluster: Cluster): Promise<Map<string, Settings>> {
   const others = { $or: [{ noBalance: true }, { permitMigrations: false }, { unique: true }] }
   const found = (await readConfig(cluster, 'collections', others)).map((bytes) => readFields(bytes))
@@ -97,9 +98,9 @@ async function readSettings(cluster: Cluster): Promise<Map<string, Settings>> {
 }
 
 /**
- * One command for each collection, until one of them fails in a way that would let others fail too, or until
- * `timeoutMS` has passed, because users may be waiting. The command names no UUID, and a delayed one is corrected by
- * the next commit. So it is not awaited when its outcome is unknown (`unfenced`).
+ * Runs one command for each collection. It stops after a transient error, because the next commands would fail too, and
+ * after `timeoutMS`, because users may be waiting. The command cannot name a UUID, but the next commit corrects the
+ * effect of a delayed one. So tandem does not wait for a command of unknown outcome (`unfenced`).
  */
 async function permitMigrations(
   destination: Cluster,
@@ -124,8 +125,8 @@ async function permitMigrations(
 }
 
 /**
- * Runs these updates and returns the errors of those that failed, by their positions. A delayed update does no harm, so
- * no fence is needed.
+ * Runs these updates and returns the errors of those that failed, by position. A delayed update does no harm, so the
+ * updates need no fence.
  */
 async function errorsOf(destination: Cluster, updates: Document[]): Promise<Map<number, string>> {
   try {

@@ -19,7 +19,7 @@ export interface BothCatalogs {
 
 /**
  * Reads the source's catalog (majority-committed) and the destination's catalog once each. All checks of a commit use
- * this one read, because every read of a large catalog takes long.
+ * the same read, because reading a large catalog takes long.
  */
 export async function readBothCatalogs(
   { source, destination }: BothClusters,

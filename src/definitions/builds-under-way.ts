@@ -1,8 +1,8 @@
 import type { IndexBuild } from '../domain/index-building.ts'
 
 /**
- * The collections whose indexes this instance builds now. The stored catalog of the sync shows an index as built only
- * when its build has ended, which may take hours.
+ * Tracks the collections whose indexes this instance is building. The stored catalog of the sync shows an index as
+ * built only after the build, which may take hours.
  */
 export class BuildsUnderWay {
   readonly #underWay = new Map<string, IndexBuild>()
@@ -15,7 +15,7 @@ export class BuildsUnderWay {
   /**
    * @param uuid UUID of the collection on the source
    * @param build progress of the build; the caller updates the number of missing indexes
-   * @param work builds the indexes
+   * @param work the function that builds the indexes
    */
   async during(uuid: string, build: IndexBuild, work: () => Promise<void>): Promise<void> {
     this.#underWay.set(uuid, build)

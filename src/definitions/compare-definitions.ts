@@ -25,7 +25,7 @@ export interface ListedDefinition extends ExistingIndexes {
   options: RawFields
   /** Secondary indexes; empty for views. */
   indexes: IndexSpecification[]
-  /** The shard key that the collection has or is to get; null when it is not sharded. */
+  /** The shard key that the collection has or will get; null if it is not sharded. */
   shardKey: ShardKey | null
 }
 
@@ -87,7 +87,10 @@ function differingOptions(wanted: ListedDefinition, existing: ListedDefinition, 
   })
 }
 
-/** Documents may expire only after the verdict, so at both stages the destination's collection has no expiry. */
+/**
+ * Returns the options that the destination must have. Documents may expire only after the verdict, so at both stages
+ * the destination's collection has no expiry.
+ */
 function expectedOptions({ type, options }: ListedDefinition, stage: DefinitionStage): RawFields {
   if (type !== 'collection') return options
   return stage === 'deferred'
@@ -108,8 +111,8 @@ function differingIndexes(
     const found = byName.get(indexName(index))
     byName.delete(indexName(index))
     if (!found || incomplete.has(indexName(index))) {
-      // While events are applied, the index may still be built; the commit reports an index that cannot be built. Of
-      // two conflicting indexes, one is built only after the other one has become unique.
+      // While events are applied, the index may still be built. The commit reports an index that cannot be built. Of
+      // two conflicting indexes, the second is built only after the first has become unique.
       const mayStillAppear = stage === 'deferred' || conflictsWithoutUnique(index, wanted.indexes)
       if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
     } else if (!found.every((one) => sameIndex(index, one, wanted.options, stage))) names.push(indexName(index))
@@ -118,7 +121,7 @@ function differingIndexes(
   return [...names, ...added.map(([name]) => name)]
 }
 
-/** A sharded destination builds its own index for the shard key when no index of the source supports that key. */
+/** True for the index that a sharded destination has built itself, because no index of the source supports the shard key. */
 function isOwnShardKeyIndex(index: IndexSpecification, { indexes, shardKey }: ListedDefinition): boolean {
   if (!shardKey || !supportsShardKey(index, shardKey)) return false
   return !indexes.some((one) => supportsShardKey(one, shardKey))
@@ -142,8 +145,8 @@ function sameIndex(
 }
 
 /**
- * True if another index differs only in its name and its deferred options. Until the commit, the destination can hold
- * only one of the two.
+ * True if another index differs from this one only in its name and its deferred options. Until the commit, the
+ * destination can have only one of the two.
  */
 function conflictsWithoutUnique(index: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(index) && sameButForName(one, index))

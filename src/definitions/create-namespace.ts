@@ -11,7 +11,7 @@ import { code, codeOf, isTransient } from '../mongo/errors.ts'
  * A server refuses a second database whose name differs from an existing one only in case, with DatabaseDifferCase
  * (13297). It keeps a database whose last collection was dropped, although listDatabases no longer shows that database
  * (measured on 6.0.27; src/mongo/db/catalog/database_holder_impl.cpp). Such an empty database is dropped here, because
- * the source can have had both databases, one after the other. Throws FatalError DestinationConflict when the other
+ * the source may have had the two databases one after the other. Throws FatalError DestinationConflict when the other
  * database has collections or views.
  */
 export async function createNamespace(
@@ -31,8 +31,8 @@ export async function createNamespace(
 }
 
 /**
- * The name of the existing database, which only the error message contains: "… already have: [Shop] trying to create
- * [shop]".
+ * Returns the name of the existing database, which only the error message contains: "… already have: [Shop] trying to
+ * create [shop]".
  */
 function otherNameIn(error: unknown): string | null {
   const [, name] = /already have: \[(.*)\] trying to create/.exec(error instanceof Error ? error.message : '') ?? []
@@ -56,7 +56,7 @@ async function dropIfEmpty(cluster: Cluster, database: string, refusal: unknown)
   try {
     await cluster.write(other, { dropDatabase: 1 })
   } catch (error) {
-    // For example, tandem lacks the privilege to drop the database. Then the user must drop it.
+    // For example, tandem may lack the privilege to drop the database. The user must then drop it.
     if (codeOf(error) === undefined || isTransient(error)) throw error
     throw conflict(error)
   }

@@ -42,16 +42,16 @@ interface Change {
   run: () => Promise<unknown>
 }
 
-/** Changes that run in parallel. Each waits for a majority acknowledgement. */
+/** Number of changes that run in parallel. Each waits for a majority acknowledgement. */
 const changesAtOnce = 32
-/** Conversions to unique that run in parallel. Each scans its whole index. */
+/** Number of conversions to unique that run in parallel. Each scans its whole index. */
 const conversionsAtOnce = 4
 
 /**
  * Restores the deferred options at commit (capped sizes, TTL, hidden, prepareUnique and unique), and defers them again.
  * Each step reads the existing definitions once, decides in memory which collections need a change, and changes those
  * in parallel. Each step can therefore be repeated after a crash. Collections and indexes that no longer exist are
- * skipped. collMod changes an index on all shards, and fails if one of them lacks it.
+ * skipped. collMod changes an index on all shards, and fails if one of them does not have the index.
  */
 export class DeferredOptions {
   readonly #cluster: Cluster
@@ -69,7 +69,7 @@ export class DeferredOptions {
     )
   }
 
-  /** Restores size and document maximum of capped collections (collMod cappedSize, cappedMax: 6.0 and later). */
+  /** Restores the size and the document limit of capped collections (collMod cappedSize and cappedMax, 6.0 and later). */
   async restoreCapped(entries: CatalogEntry[], known?: ExistingDefinitions): Promise<void> {
     const capped = entries.filter(({ wanted }) => isCapped(wanted.options))
     const changes = await this.#changes(capped, known, (entry, { options }) => {
@@ -132,7 +132,7 @@ export class DeferredOptions {
    */
   async deferAll(all: CatalogEntry[]): Promise<void> {
     const entries = all.filter(({ destinationUUID }) => destinationUUID)
-    // An index that a shard lacks is built again with its options deferred.
+    // An index that some shards lack is dropped. The next reconciliation builds it again with its options deferred.
     const isConstraining = (one: IndexSpecification): boolean => {
       const { unique, prepareUnique, hidden, expireAfterSeconds } = deferredOptionsOf(one)
       const mayExpire = expireAfterSeconds !== undefined && numberOf(expireAfterSeconds) !== neverExpires
@@ -161,7 +161,8 @@ export class DeferredOptions {
 
   /**
    * Restores unique and hidden. Throws FatalError DuplicateKey with the `_id`s of documents that violate a unique
-   * index. Drops an index with deferred options that one shard lacks, because it must be built again on all shards.
+   * index. An index with deferred options that some shards lack is dropped, because it must be built again on all
+   * shards.
    */
   async finishIndexes(entries: CatalogEntry[], existing?: ExistingDefinitions): Promise<void> {
     const isUniqueOrHidden = (one: IndexSpecification): boolean =>
@@ -211,8 +212,8 @@ export class DeferredOptions {
   }
 
   /**
-   * Drops the indexes that are not complete on all shards and for which `mustDrop` returns true. Returns the existing
-   * definitions without them.
+   * Drops the indexes that some shards lack or have with another specification, if `mustDrop` returns true for them.
+   * Returns the existing definitions without them.
    * @param mustDrop called with the wanted index and with the specifications on the shards that have it
    */
   async #dropIncomplete(
@@ -237,8 +238,8 @@ export class DeferredOptions {
   }
 
   /**
-   * Returns the changes to those wanted indexes that are `relevant` and exist on the destination. Indexes that the sync
-   * does not build do not exist there.
+   * Returns the changes to the wanted indexes that are `relevant` and that the destination has. It does not have
+   * indexes that the sync does not build.
    */
   #indexChanges(
     entries: CatalogEntry[],
@@ -262,7 +263,7 @@ export class DeferredOptions {
     })
   }
 
-  /** Reads the existing definitions unless `known` is given, and returns the changes that the collections need. */
+  /** Reads the existing definitions, unless `known` contains them, and returns the changes that the collections need. */
   async #changes(
     entries: CatalogEntry[],
     known: ExistingDefinitions | undefined,
@@ -298,8 +299,8 @@ export class DeferredOptions {
       await this.#collMod(entry, { index: { name: indexName(index), ...change } })
     } catch (error) {
       if (codeOf(error) !== code.indexNotFound) throw error
-      // The index was dropped after the definitions were read. If only some shards lack it, the others may or may not
-      // have been changed.
+      // The index was dropped after the definitions were read. If only some shards lack it, it is unknown whether the
+      // others have changed it.
       await this.#refuseIncomplete(entry, indexName(index), error)
     }
   }
@@ -352,7 +353,7 @@ function expires(wanted: IndexSpecification): boolean {
   return deferredOptionsOf(wanted).expireAfterSeconds !== undefined
 }
 
-/** The `_id`s of the first duplicates that the server reports (at most ten), as canonical Extended JSON. */
+/** Returns the `_id`s of the first duplicates (at most ten) that the server reports, as canonical Extended JSON. */
 function violators(error: unknown): string {
   const response = (error as { errorResponse?: Document }).errorResponse
   const groups = (response?.['violations'] ?? []) as { ids: unknown[] }[]

@@ -25,7 +25,7 @@ export class DestinationDefinitions {
   /** Null if the destination is a replica set. */
   readonly sharding: DestinationSharding | null
   readonly indexes: DestinationIndexes
-  /** Whether a destination UUID belongs to a collection in the catalog. */
+  /** Returns true if a destination UUID belongs to a collection in the catalog. */
   isOurs: (uuid: string) => boolean = () => false
 
   constructor(destination: Cluster, buildIndexes: BuildIndexes, sharding: DestinationSharding | null = null) {
@@ -36,7 +36,7 @@ export class DestinationDefinitions {
 
   /**
    * Creates the collection, sets `entry.destinationUUID`, builds the indexes (unless they are built after the copy),
-   * and shards the collection if it has a shard key.
+   * and shards the collection if the entry has a shard key.
    */
   async create(entry: CatalogEntry): Promise<void> {
     const options: Document = {}
@@ -59,12 +59,13 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Drops a collection that tandem created but whose UUID it did not store because of a crash. Such a collection is
-   * empty. A collection with documents, or a view, is not tandem's and causes FatalError DestinationConflict.
+   * Drops a collection that tandem created before it crashed and whose UUID it did not store. Such a collection is
+   * empty. Throws FatalError DestinationConflict for a view or a collection with documents, which tandem did not
+   * create.
    */
   async dropUnrecorded(database: string, name: string): Promise<void> {
     const [found] = await listCollections(this.#cluster, database, name)
-    // One of our collections may have been renamed to this name in the meantime.
+    // One of tandem's collections may have been renamed to this name in the meantime.
     if (!found || this.isOurs(found.uuid)) return
     const conflict = new FatalError(
       'DestinationConflict',
@@ -121,7 +122,7 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Drops views that the source no longer has, so that other namespaces can take their names.
+   * Drops the views that the source no longer has, so that other namespaces can take their names.
    * @param ours the destination's views that the sync may change
    */
   async dropViewsExcept(database: string, wanted: ListedCollection[], ours: ListedCollection[]): Promise<void> {
@@ -140,8 +141,9 @@ export class DestinationDefinitions {
       return known !== undefined && Buffer.compare(buildDocument(known.options), buildDocument(options)) === 0
     }
     const changed = wanted.filter((view) => !isUnchanged(view))
-    // All changed views are dropped before the first is created again: the server refuses a view whose collation
-    // differs from that of the view it is built on (error 167), which could still have its old definition.
+    // All changed views are dropped before the first is created again. The server refuses a view whose collation
+    // differs from that of the view on which it is defined (error 167), and that view could still have its old
+    // definition.
     for (const { name } of changed) if (existing.has(name)) await this.#cluster.write(database, { drop: name })
     for (const view of changed) {
       const options: Document = {}

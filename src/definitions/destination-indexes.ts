@@ -30,9 +30,9 @@ import { BuildsUnderWay } from './builds-under-way.ts'
 import { readExistingIndexes } from './shard-indexes.ts'
 
 /**
- * Index builds have no time limit. All other commands have the time limit of writes, so that no delayed command
- * creates, drops or renames a collection after the next coordinator has stopped waiting for it. A delayed index build
- * is harmless: it names its collection by UUID, and the commit compares the indexes.
+ * Index builds have no time limit. Commands that create, drop or rename a collection have the time limit of writes, so
+ * that a delayed one has no effect after the next coordinator has stopped waiting for it. A delayed index build is
+ * harmless: it names its collection by UUID, and the commit compares the indexes.
  */
 const unlimited = { timeoutMS: 0 } as const
 
@@ -44,12 +44,15 @@ export class DestinationIndexes {
   readonly #cluster: Cluster
   readonly #mode: BuildIndexes
   /**
-   * The last index that the destination refused to build in each collection, as text for an error. The key is the
-   * collection's UUID on the source. The collection's next DDL and the commit try again.
+   * For each collection, by its UUID on the source, the last index that the destination refused to build, as text for
+   * an error. The collection's next DDL and the commit try again.
    */
   readonly refused = new Map<string, string>()
   readonly builds = new BuildsUnderWay()
-  /** Whether the work in progress must stop. Checked between commands; StoppedError is thrown when it returns true. */
+  /**
+   * Returns true if the work in progress must stop. It is called between commands, and StoppedError is thrown if it
+   * returns true.
+   */
   isStopped: () => boolean = () => false
 
   constructor(destination: Cluster, mode: BuildIndexes) {
@@ -57,7 +60,7 @@ export class DestinationIndexes {
     this.#mode = mode
   }
 
-  /** True if the indexes of a collection are built only when its copy has ended. */
+  /** True if the indexes of a collection are built only after its copy has ended. */
   get afterCopy(): boolean {
     return buildsAfterCopy(this.#mode)
   }
@@ -80,7 +83,8 @@ export class DestinationIndexes {
 
   /**
    * Builds the indexes of a collection whose copy has ended. An index that a former coordinator began to build counts
-   * as missing, so createIndexes is sent again. The server then waits for that build and does not begin another.
+   * as missing, so createIndexes is sent again. The server then waits for the build in progress and does not begin
+   * another.
    */
   async buildAwaited(entry: CatalogEntry): Promise<void> {
     const { indexes } = entry.wanted
@@ -89,8 +93,8 @@ export class DestinationIndexes {
 
   /**
    * Builds wanted indexes that were left out because they differ from another index only in deferred options such as
-   * `unique`. A unique index is built before writes are enabled; a non-unique one is built when the index that it
-   * conflicts with has become unique.
+   * `unique`. A unique index is built before writes are enabled. A non-unique index is built when the index with which
+   * it conflicts has become unique.
    */
   async buildConflicting(entry: CatalogEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#mode === 'never') return
@@ -119,7 +123,7 @@ export class DestinationIndexes {
 
   /**
    * Drops, changes and creates indexes until only deferred options differ. Returns true when anything changed.
-   * @param shardKey the shard key that the collection is to get
+   * @param shardKey the shard key that the collection will get
    */
   async followIndexes(
     entry: CatalogEntry,
@@ -165,7 +169,10 @@ export class DestinationIndexes {
     return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
   }
 
-  /** The existing indexes that may be dropped: those that the sync includes or that have the name of a wanted index. */
+  /**
+   * Returns the existing indexes that may be dropped: those that the sync includes, and those with the name of a wanted
+   * index.
+   */
   #droppable(
     existing: IndexSpecification[],
     wanted: IndexSpecification[],
@@ -176,7 +183,7 @@ export class DestinationIndexes {
     return existing.filter((one) => included.has(one) || names.has(indexName(one)))
   }
 
-  /** Returns the wanted indexes that do not exist; none when the sync does not build indexes. */
+  /** Returns the wanted indexes that do not exist. Returns none if the sync does not build indexes. */
   missingIndexes(existing: IndexSpecification[], wanted: IndexSpecification[]): IndexSpecification[] {
     if (this.#mode === 'never') return []
     const names = new Set(existing.map(indexName))
@@ -184,8 +191,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Drops the destination's indexes that are not in `wanted` or cannot become the wanted index. Returns true when one
-   * was dropped.
+   * Drops the destination's indexes that are not in `wanted` or that cannot become the wanted index. Returns true if it
+   * dropped one.
    * @param droppable selects the existing indexes that may be dropped
    */
   async dropIndexesExcept(
@@ -215,8 +222,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Makes an index a TTL index if it became one on the source, with an expiry that no document reaches. An index that
-   * the server refuses to change is dropped, so that it is built again with the other missing indexes.
+   * Converts an index into a TTL index if the source did so, with an expiry that no document reaches. If the server
+   * refuses the change, the index is dropped and then built again with the other missing indexes.
    */
   async #addExpiry(entry: CatalogEntry, wanted: IndexSpecification[]): Promise<boolean> {
     if (!wanted.some((one) => deferredOptionsOf(one).expireAfterSeconds)) return false
@@ -258,8 +265,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * The indexes that are built now. While the collection's indexes await the end of its copy, these are only those that
-   * support the shard key; otherwise they are all of the wanted ones.
+   * Returns the wanted indexes that are built now. While the collection's indexes await the end of its copy, only those
+   * that support the shard key are built.
    */
   #due(entry: CatalogEntry, wanted: IndexSpecification[], shardKey = entry.shardKey): IndexSpecification[] {
     if (!entry.awaitsIndexes) return wanted
@@ -267,8 +274,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Builds the missing indexes among those that are due. Returns true when any was missing.
-   * @param due the indexes that are built now; the others are still missing afterwards
+   * Builds the missing indexes among those that are due. Returns true if any was missing.
+   * @param due the indexes that are built now; the other wanted ones remain missing
    */
   async #createIndexes(
     entry: CatalogEntry,
@@ -330,7 +337,7 @@ export class DestinationIndexes {
     )
   }
 
-  /** Called between commands, each of which may take long. */
+  /** Called between commands, because each may take long. */
   #throwIfStopped(): void {
     if (this.isStopped()) throw new StoppedError()
   }
@@ -341,7 +348,10 @@ export class DestinationIndexes {
   }
 }
 
-/** True when the collection has another index that differs only in `unique` and other deferred options. */
+/**
+ * True if the collection has another index that differs from this one only in its name, `unique` and other deferred
+ * options.
+ */
 function conflictsWithoutUnique(specification: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(specification) && sameButForName(one, specification))
 }

@@ -27,17 +27,17 @@ import { copyZones } from './zones.ts'
 const unlimited = { timeoutMS: 0 } as const
 /**
  * Makes the server accept a unique shard key whose index is not unique yet. The index becomes unique during the commit
- * (`DeferredOptions`). The manual does not document the option, which the server has for this purpose
+ * (`DeferredOptions`). The manual does not document this option, but the server has it for this purpose
  * (jstests/sharding/create_collection.js, "mongosync unique key pattern use case"; measured on 6.0.27).
  */
 const withDeferredIndex = { enforceUniquenessCheck: false } as const
-/** How often a command that exceeds its time limit is sent. All attempts together take several minutes. */
+/** Maximum number of attempts for a command that exceeds its time limit. Together they take several minutes. */
 const limitedAttemptsMax = 20
 
 interface ShardingRequest {
   /** The collections of a replica set that become sharded on the destination. */
   shardingEntries: ShardingEntries
-  /** False if the start request has `buildIndexes: never`. */
+  /** False if the start request says `buildIndexes: never`. */
   buildsIndexes: boolean
 }
 
@@ -107,10 +107,10 @@ export class DestinationSharding {
     const { shardKey } = entry
     if (!shardKey) return
     const options = await this.#shard(entry, shardKey, {})
-    // The server has created the chunks by its zones, as the start request asks.
+    // The server has already created the chunks according to its zones, as the start request asked.
     if (options.presplitHashedZones) return
     const shards = await this.#shardNames()
-    // Each collection begins at the next shard. Otherwise all collections with few chunks would be on the same shards.
+    // Each collection begins at the next shard. Otherwise all collections with few chunks would use the same shards.
     const first = this.#distributed++ % Math.max(1, shards.length)
     const rotated = [...shards.slice(first), ...shards.slice(0, first)]
     await this.#turns(async () => {
@@ -126,8 +126,8 @@ export class DestinationSharding {
   }
 
   /**
-   * Gives the destination collection the source's shard key. Returns true when it changed. When an unsharded collection
-   * becomes sharded, its documents stay on their shard; the balancer distributes them after the commit.
+   * Gives the destination's collection the source's shard key. Returns true if the key changed. When an unsharded
+   * collection becomes sharded, its documents stay on their shard; the balancer distributes them after the commit.
    * Throws TransientReplyError when the source's collection is no longer sharded, or was resharded, but still has its
    * former UUID: the shards have not switched to the new collection yet.
    */
@@ -162,7 +162,7 @@ export class DestinationSharding {
     const command = {
       shardCollection: namespace(entry.database, entry.name),
       key: patternOf(key),
-      // Required when the collection has a collation of its own: the shard key compares text by its bytes.
+      // Required if the collection has a collation, because a shard key always compares text by its bytes.
       ...(collated ? { collation: { locale: 'simple' } } : {}),
       ...(options.unique ? { unique: true, ...withDeferredIndex } : {}),
       ...(options.numInitialChunks && takesInitialChunks(this.#destination.version)
@@ -175,8 +175,9 @@ export class DestinationSharding {
   }
 
   /**
-   * The options of the source or of the start request. A key is only sharded as unique if the commit makes an index on
-   * exactly the key unique: `config.collections` would otherwise promise what nothing enforces.
+   * Returns the options of the source's collection or of the start request. The key is declared unique only if the
+   * commit makes an index on exactly this key unique. Otherwise `config.collections` would promise uniqueness that
+   * nothing enforces.
    */
   async #optionsOf(entry: CatalogEntry, key: ShardKey): Promise<ShardingOptions> {
     const { shardingEntries, buildsIndexes } = this.#request
@@ -216,8 +217,8 @@ export class DestinationSharding {
   }
 
   /**
-   * Repeats a command that exceeds its time limit. If the caller got that error, it would repeat the creation of the
-   * collection, and drop the collection first.
+   * Repeats a command that exceeds its time limit. If the caller got that error, it would drop the collection and
+   * create it again.
    */
   async #untilEnded(command: Document, limit: CommandOptions): Promise<void> {
     for (let attempt = 1; ; attempt++) {
@@ -235,7 +236,7 @@ export class DestinationSharding {
     return found.find(({ uuid }) => uuid === entry.destinationUUID)
   }
 
-  /** The shards that may receive data. A draining shard would have to move it to another shard later. */
+  /** Returns the shards that may receive data. A draining shard would have to move its data to another shard later. */
   #shardNames(): Promise<string[]> {
     this.#shards ??= readShards(this.#destination).then(
       (shards) => shards.flatMap(({ name, draining }) => (draining ? [] : [name])),
@@ -248,12 +249,15 @@ export class DestinationSharding {
   }
 }
 
-/** From 7.2 on the server creates one chunk for each shard, and `presplit` splits these further. */
+/**
+ * True if `numInitialChunks` has an effect. From 7.2 on, the server creates one chunk for each shard, and `presplit`
+ * splits these further.
+ */
 function takesInitialChunks(version: string): boolean {
   return isOlderSeries(version, '7.2')
 }
 
-/** The error while the source's shards have not switched to the collection with the new UUID. */
+/** Returns the error for a source whose shards have not yet switched to the collection with the new UUID. */
 function notSwitched(entry: CatalogEntry, what: string): TransientReplyError {
   return new TransientReplyError(
     `following the shard keys of the source: ${namespace(entry.database, entry.name)} ${what}, but it is still listed under its former UUID`,

@@ -15,9 +15,9 @@ export interface DifferingParts {
   destination: Cluster
   selection: Selection
   catalog: Catalog
-  /** True if the destination needs no change. Reads nothing from the clusters. */
+  /** Returns true if the destination needs no change. It sends no commands. */
   isFollowed: (entry: CatalogEntry, existing: ExistingDefinition, wanted: CollectionDefinition) => boolean
-  /** The indexes of a collection with this shard key that the sync creates and compares. */
+  /** Selects, from all indexes of a collection with this shard key, those that the sync creates and compares. */
   included: (all: IndexSpecification[], shardKey: ShardKey | null) => IndexSpecification[]
   /** Returns the databases of a sharded source that were moved, or created again, since their placement was stored. */
   moved: (placements: Placement[]) => Promise<string[]>
@@ -31,9 +31,9 @@ export interface Differing {
 }
 
 /**
- * Compares the catalogs of both clusters in memory with the catalog of the sync. The result says which databases
- * DefinitionReconciler must read. Nothing is changed here, so a false difference only costs time.
- * @param read the catalogs if they were just read; otherwise they are read now
+ * Compares the catalogs of both clusters with the catalog of the sync, in memory. The result says which databases
+ * DefinitionReconciler must read. This function changes nothing, so a false difference only costs time.
+ * @param read the catalogs, if they were just read; otherwise this function reads them
  */
 export async function findDiffering(parts: DifferingParts, read?: BothCatalogs): Promise<Differing> {
   const { source, selection, catalog } = parts
@@ -72,7 +72,7 @@ export async function findDiffering(parts: DifferingParts, read?: BothCatalogs):
 
 /**
  * True if the stored entry has the source's current definition, and both collections have the name in the entry.
- * @param indexes the indexes of the source's collection that are synced
+ * @param indexes the indexes of the source's collection that the sync includes
  */
 function isAsKnown(
   entry: CatalogEntry,

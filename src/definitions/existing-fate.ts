@@ -25,7 +25,7 @@ export interface ExistingNamespace {
   existing: ListedCollection
   /** The source's collection or view of that name. */
   wanted: ListedCollection | null
-  /** The distribution of the existing collection; null if the config servers do not track it. */
+  /** The distribution of the existing collection; null if the config servers do not track the collection. */
   distribution: Distribution | null
   fate: Fate
 }
@@ -79,7 +79,7 @@ export async function readExisting(
 function fateOf(existing: ListedCollection, wanted: ListedCollection | null): Fate {
   if (!wanted) return 'dropped'
   if (existing.type !== wanted.type) return 'recreated'
-  // A view has no documents. It gets its new definition with all other views.
+  // A view has no documents. It gets its new definition together with all other views.
   if (existing.type === 'view') return 'converged'
   // Insertion order is part of a capped collection's content, so its documents cannot be made equal one by one.
   if (isCapped(existing.options) || isCapped(wanted.options)) return 'recreated'

@@ -22,34 +22,34 @@ export interface IncompleteCollectionsParts {
 }
 
 /**
- * Finds collections that have documents on the source for which the change stream delivered no events. They must be
- * converged. There are four causes:
+ * Finds collections that have documents on the source for which the change stream delivered no events. These
+ * collections must be converged. There are four causes:
  *
- * - A rename gives a collection a selected name, and its former name was not selected. The stream did not deliver the
- *   changes under the former name. `$out`, mapReduce and a rename from another database end with such a rename if the
- *   filter does not select their temporary names.
+ * - A rename gives a collection a selected name, and its former name was not selected. The stream did not deliver
+ *   changes made under the former name. `$out`, mapReduce and a rename from another database end with such a rename if
+ *   the filter does not select their temporary names.
  * - A rename ends convertToCapped. The server writes the converted collection without change events.
  * - cloneCollectionAsCapped has created a collection, which has an event, and has written its documents without events.
  * - reshardCollection has ended, or since 8.0 moveCollection or unshardCollection. The server writes the new
  *   collection, which has another UUID, without change events.
  *
  * A rename from another database can also require a convergence although no event is missing: if the start request has
- * a shard key for the new name, the destination has created the collection without it, under the temporary name. The
- * convergence creates the collection again. Until then it keeps its temporary name on the destination, even if the
- * source renames it once more.
+ * a shard key for the new name, the destination has created the collection under the temporary name and without that
+ * key. The convergence creates the collection again. Until then, the collection keeps its temporary name on the
+ * destination, even if the source renames it once more.
  *
  * While a collection is being resharded, the former collection remains complete: its changes have events with its UUID,
  * and the server refuses writes during the switch to the new one. Until the switch, the new collection is named
  * `system.resharding.<UUID>`: change streams do not report its changes, and it is not listed. Once it is listed, it is
- * complete, and later changes have events with its UUID. Its convergence begins after it was listed, so the convergence
- * reads everything that was written without events.
+ * complete, and later changes have events with its UUID. Its convergence begins after it was listed, so it reads
+ * everything that was written without events.
  *
- * The event of a reshardCollection follows the switch (releases later than 7.0 write it before), so document events of
- * the new collection may come first. They request its convergence too (`EventApplication`). In that case the event of
- * the reshardCollection does not request it again.
+ * The event of a reshardCollection is written after the switch (before it in releases later than 7.0), so document
+ * events of the new collection may come first. They request its convergence too (`EventApplication`). In that case, the
+ * event of the reshardCollection does not request it again.
  *
- * The opposite, a rename out of the selection, needs no convergence: the source then has no selected collection with
- * this UUID, so the reconciliation of definitions drops the destination's collection, as after a drop.
+ * A rename out of the selection needs no convergence. The source then has no selected collection with this UUID, so the
+ * reconciliation of definitions drops the destination's collection, as after a drop.
  */
 export class IncompleteCollections {
   readonly #parts: IncompleteCollectionsParts
@@ -61,7 +61,7 @@ export class IncompleteCollections {
   /**
    * Returns the UUIDs of the collections that must be converged because of this DDL event. It omits collections whose
    * convergence began after the event. It also omits collections that no longer exist or are no longer selected,
-   * because a later event reports that.
+   * because a later event reports this.
    */
   async after(event: ChangeEvent): Promise<string[]> {
     if (event.reshardedUuid !== '') return await this.#afterResharding(event)
@@ -74,7 +74,7 @@ export class IncompleteCollections {
     return (await this.isOnSource(event.to.database, event.uuid)) ? [event.uuid] : []
   }
 
-  /** Whether the source has a collection with this UUID under a selected name. */
+  /** Returns true if the source has a collection with this UUID under a selected name. */
   async isOnSource(database: string, uuid: string): Promise<boolean> {
     return (await this.#selected(database)).some((one) => one.uuid === uuid)
   }
@@ -84,7 +84,7 @@ export class IncompleteCollections {
     const wasConverged = typeof catalog.get(reshardedUuid)?.convergedFrom === 'bigint'
     if (wasConverged) return []
     return await retry(`waiting for the end of a resharding in ${database}`, context, async () => {
-      // One read, because the shards may switch between two reads, which would then show neither collection.
+      // This must be a single read. If the shards switched between two reads, these could show neither collection.
       const uuids = new Set((await this.#selected(database)).map((one) => one.uuid))
       if (uuids.has(reshardedUuid)) return [reshardedUuid]
       // Releases later than 7.0 write the event before the shards switch to the new collection.
@@ -94,8 +94,9 @@ export class IncompleteCollections {
   }
 
   /**
-   * Until all documents are copied, cloneCollectionAsCapped holds an exclusive lock of the database (measured on 6.0.27),
-   * for which the listing waits. A capped collection that an application has created is not converged.
+   * Returns the collection if cloneCollectionAsCapped created it. This command holds an exclusive lock on the database
+   * until all documents are copied (measured on 6.0.27), and the listing waits for that lock. A capped collection that
+   * an application created and filled is not converged.
    */
   async #afterCappedCreation({ database, collection, uuid, time }: ChangeEvent): Promise<string[]> {
     const { source, context } = this.#parts
@@ -107,7 +108,7 @@ export class IncompleteCollections {
     })
   }
 
-  /** Whether this rename gives a selected name to a collection that may have documents without events. */
+  /** Returns true if this rename gives a selected name to a collection that may have documents without events. */
   async #addsDocuments({ database, collection, uuid, to }: ChangeEvent): Promise<boolean> {
     const { selection, catalog, context } = this.#parts
     const isSelected = (of: string, name: string): Promise<boolean> =>
@@ -116,26 +117,26 @@ export class IncompleteCollections {
     const entry = catalog.get(uuid)
     if (isRenamedAcrossDatabases(collection) && this.#hasRequestedKey(to.database, to.collection)) return true
     if (entry && this.#lacksKey(entry, to.collection)) return true
-    // The final name of a conversion decides whether its temporary name is selected, but its inserts have no events.
+    // The temporary name of a conversion counts as selected if its final name is, but its inserts have no events.
     return isConversion(collection) || !(await isSelected(database, collection))
   }
 
-  /** Whether the start request has a shard key for this name. */
+  /** Returns true if the start request has a shard key for this name. */
   #hasRequestedKey(database: string, collection: string): boolean {
     const { shardingEntries } = this.#parts
     return shardingEntries.some((one) => one.database === database && one.collection === collection)
   }
 
-  /** Whether the start request has a shard key for the source's name and the destination has only a temporary name. */
+  /** True if the start request has a shard key for the source's name, and the destination's collection has a temporary name. */
   #lacksKey({ database, name }: CatalogEntry, sourceName: string): boolean {
     return isRenamedAcrossDatabases(name) && this.#hasRequestedKey(database, sourceName)
   }
 
   /**
-   * Does what `after` does, for a rename on a source older than 6.0. Its events have no UUID, so the rename may concern
-   * any collection of the database. A collection that is not in the catalog is always converged. Events of a
-   * collection that needs one lane are assigned to partitions by the collection's name. If the catalog was read earlier
-   * than the event of a rename, some events may have gone to another partition, so the collection is converged too. A
+   * Implements `after` for a rename on a source older than 6.0, whose events have no UUID. The rename may therefore
+   * concern any collection of the database. A collection that is not in the catalog is always converged. Events of a
+   * collection that needs one lane are assigned to partitions by the collection's name. If the catalog was read before
+   * the event of a rename, some events may have gone to another partition, so the collection is converged too. A
    * collection that lacks the shard key of its new name (`#lacksKey`) is also converged.
    */
   async #afterRename({ database, collection, to, time }: ChangeEvent, addsDocuments: boolean): Promise<string[]> {
@@ -153,8 +154,9 @@ export class IncompleteCollections {
   }
 
   /**
-   * Whether the convergence of the collection began after this time. False for a collection that lacks its shard key:
-   * if it was renamed while the convergence was planned, the convergence may have kept it without that key.
+   * Returns true if the convergence of the collection began at this time or later. Returns false for a collection that
+   * lacks its shard key: if it was renamed while the convergence was planned, the convergence may not have given it
+   * that key.
    */
   #isConvergedSince(uuid: string, time: ClusterTime, sourceName: string): boolean {
     const entry = this.#parts.catalog.get(uuid)
@@ -172,7 +174,7 @@ export class IncompleteCollections {
   }
 }
 
-/** Whether a collection has documents. Throws TransientReplyError if it was dropped or renamed after the listing. */
+/** Returns true if a collection has documents. Throws TransientReplyError if it was dropped or renamed after the listing. */
 async function hasDocuments(source: Cluster, database: string, { name, uuid }: ListedCollection): Promise<boolean> {
   try {
     const found = { find: name, collectionUUID: toUuid(uuid), limit: 1, singleBatch: true, projection: { _id: 1 } }

@@ -27,8 +27,9 @@ const atOnce = 8
 
 /**
  * Removes from the sync the collections that the filters no longer include. The deferred options of those that are not
- * dropped are restored here, because no commit will do it. Repeatable: an entry is removed last.
- * @param drops whether the collections are dropped on the destination
+ * dropped are restored here, because no commit will restore them. This is repeatable, because the entry is removed
+ * last.
+ * @param drops true if the collections are dropped on the destination
  */
 export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry[], drops: boolean): Promise<void> {
   const { catalog, metadata, destinationDefinitions, context } = parts
@@ -46,11 +47,11 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry
 
 /**
  * Restores the options as a commit does. The destination's documents may have been read at different times, so they may
- * have duplicates under a unique index that the source never had. That index then keeps `prepareUnique`. A step that
- * fails is logged and may skip other indexes; the next steps still run.
+ * violate a unique index although the source never had duplicates. Such an index keeps `prepareUnique`. A step that
+ * fails is logged and may skip other indexes, but the next steps still run.
  *
- * Indexes that await the end of the copy are not built. All of them would be built here, which may take hours, and no
- * instance applies changes meanwhile. The collection is incomplete anyway.
+ * Indexes that await the end of the copy are not built. Building them may take hours, during which no instance applies
+ * changes, and the collection is incomplete anyway.
  */
 async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Promise<void> {
   const { deferredOptions, destinationDefinitions, context } = parts
@@ -65,7 +66,7 @@ async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Pro
     () => deferredOptions.restoreExpiry([entry]),
     () => deferredOptions.finishIndexes([entry]),
     () => build('all'),
-    // Restores the options of the index that was just built.
+    // These restore the options of the indexes that were just built.
     () => deferredOptions.restoreExpiry([entry]),
     () => deferredOptions.finishIndexes([entry]),
   ]
@@ -80,7 +81,7 @@ async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Pro
   if (entry.awaitsIndexes) await retry(`reading the indexes of ${name}`, context, () => logMissing(parts, entry))
 }
 
-/** Logs which indexes of the source the collection does not have. */
+/** Logs the names of the source's indexes that the collection does not have. */
 async function logMissing(parts: LeaveFilterParts, entry: CatalogEntry): Promise<void> {
   const { destination, destinationDefinitions, context } = parts
   const existing = (await listIndexes(destination, entry.database, entry.destinationUUID ?? '')) ?? []
@@ -90,7 +91,7 @@ async function logMissing(parts: LeaveFilterParts, entry: CatalogEntry): Promise
   context.journal?.('indexes not built', { namespace: name, indexes: missing.map(indexName) })
 }
 
-/** Drops the destination's views that the former filters include and the current one does not. Repeatable. */
+/** Drops the destination's views that the former filters include and the current one does not. This is repeatable. */
 export async function dropExcludedViews(parts: LeaveFilterParts, former: readonly Selects[]): Promise<void> {
   const { destination, selection, context } = parts
   await retry('dropping excluded views', context, async () => {

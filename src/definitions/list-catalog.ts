@@ -26,7 +26,7 @@ export interface ServerCatalogEntry extends ListedCollection, ExistingDefinition
 export type ClusterCatalog = Map<string, ServerCatalogEntry[]>
 
 /**
- * Whose indexes of a sharded collection count.
+ * The shards whose indexes are read for a sharded collection.
  *
  * router       those that the router lists, which are the indexes of one shard
  * everyShard   those that every shard has; the others are returned as `uneven`. One more command for each collection
@@ -34,24 +34,24 @@ export type ClusterCatalog = Map<string, ServerCatalogEntry[]>
  */
 export type ShardsRead = 'router' | 'everyShard'
 
-/** Parallel commands if each database and collection is listed on its own: half of the client's 64 connections. */
+/** Number of parallel commands if databases and collections are listed individually: half of the client's 64 connections. */
 const commandsAtOnce = 32
-/** Up to this many collections are listed individually, because the whole catalog may have many thousands of them. */
+/** Up to this many collections are listed individually, because the whole catalog may contain many thousands of them. */
 const fewCollections = 16
 const fewDatabases = 16
 
 /**
- * Reads the definitions of the whole cluster. If the server supports `$listCatalog`, one cursor returns them, as of one
- * point in time. Otherwise runs listCollections and listIndexes in parallel.
+ * Reads the definitions of the whole cluster. If the server supports `$listCatalog`, one cursor returns them as of one
+ * point in time. Otherwise, listCollections and listIndexes run in parallel.
  *
  * `$listCatalog` (6.0 and later) returns the catalog's own documents. The documents of two clusters may differ in their
- * field order, or in how an old release wrote an option, although listIndexes returns the same for both. Definitions
- * that are equal here are also equal in listIndexes. A difference must be confirmed by listIndexes before it counts.
- * The stage needs the privileges `listDatabases` on the cluster, and `listCollections` and `listIndexes` on all
- * databases, on `system.js` and on all time-series buckets
+ * field order, or in the form in which an old release wrote an option, although listIndexes returns the same for both.
+ * Definitions that are equal here are also equal in listIndexes. A difference here must be confirmed by listIndexes
+ * before it counts. The stage needs the privileges `listDatabases` on the cluster, and `listCollections` and
+ * `listIndexes` on all databases, on `system.js` and on all time-series buckets
  * (src/mongo/db/pipeline/document_source_list_catalog.cpp).
  *
- * @param among selects the databases of interest from those that exist
+ * @param among selects the databases to return from those that exist
  */
 export async function listClusterCatalog(
   cluster: Cluster,
@@ -68,7 +68,7 @@ export async function listClusterCatalog(
 }
 
 /**
- * The current definitions of these collections, by UUID. Dropped collections are left out. For many collections, reads
+ * Returns the current definitions of these collections, by UUID, without dropped ones. For many collections, it reads
  * the whole catalog once.
  */
 export async function readDefinitionsOf(
@@ -95,7 +95,8 @@ export async function readDefinitionsOf(
 }
 
 /**
- * The current names of the collections of these databases, by UUID. For many databases, reads the whole catalog once.
+ * Returns the current names of the collections in these databases, by UUID. For many databases, it reads the whole
+ * catalog once.
  */
 export async function readNames(cluster: Cluster, databases: readonly string[]): Promise<Map<string, string>> {
   const names = new Map<string, string>()
@@ -143,8 +144,8 @@ async function listEach(
 }
 
 /**
- * Reads `$listCatalog`. Returns null when it is not usable: on a release before 6.0, without the privileges, and
- * through mongos, where every shard returns its own catalog, including collections of which it no longer holds
+ * Reads `$listCatalog`. Returns null if the stage is not usable: on a release before 6.0, without the privileges, and
+ * through mongos. There, every shard returns its own catalog, including collections of which it no longer has
  * documents.
  */
 async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
@@ -165,12 +166,12 @@ async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
   const catalog: ClusterCatalog = new Map()
   for (const row of rows) {
     const read = readRow(row)
-    // The release uses another row format.
+    // This release of the server uses another row format.
     if (!read) return null
     const { database, entry } = read
     const known = catalog.get(database) ?? []
     if (isListed(entry.name)) known.push(entry)
-    // A database with only system collections has an entry too, because it exists.
+    // A database that has only system collections gets an entry too, because it exists.
     catalog.set(database, known)
   }
   return catalog

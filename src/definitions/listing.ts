@@ -28,14 +28,12 @@ export async function listDatabases(cluster: Cluster): Promise<string[]> {
   return (reply['databases'] as { name: string }[]).map(({ name }) => name).filter(isUserDatabase)
 }
 
-/**
- * All user collections and views of a database, with options as raw bytes. One server reply shows one point in time.
- */
+/** Returns all user collections and views of a database, with options as raw bytes. One reply shows one point in time. */
 export async function listCollections(cluster: Cluster, database: string, name?: string): Promise<ListedCollection[]> {
   return await listMatching(cluster, database, name === undefined ? {} : { filter: { name } })
 }
 
-/** The current name of the collection with this UUID; null when the collection does not exist. */
+/** Returns the current name of the collection with this UUID, or null if the collection does not exist. */
 export async function nameOfCollection(cluster: Cluster, database: string, uuid: string): Promise<string | null> {
   const [found] = await listMatching(cluster, database, { filter: { 'info.uuid': toUuid(uuid) } })
   return found?.name ?? null
@@ -67,8 +65,9 @@ async function listMatching(cluster: Cluster, database: string, filter: Document
 }
 
 /**
- * The finished secondary indexes of a collection, as raw specifications; null when the collection does not exist.
- * Builds in progress, which `includeBuildUUIDs` marks, are left out: their createIndexes event arrives when they end.
+ * Returns the finished secondary indexes of a collection, as raw specifications, or null if the collection does not
+ * exist. Builds in progress, which `includeBuildUUIDs` marks, are omitted: their createIndexes events arrive when they
+ * end.
  */
 export async function listIndexes(
   cluster: Cluster,
@@ -82,10 +81,10 @@ export async function listIndexes(
   return finishedIndexes(documents)
 }
 
-/** The number of parallel commands. They use a part of the client's 64 connections, which all modules share. */
+/** Number of parallel commands. They use only a part of the client's 64 connections, which all modules share. */
 const indexesAtOnce = 16
 
-/** A collection under the name that a recent listing showed. */
+/** A collection, with its name in a recent listing. */
 export interface Located {
   database: string
   uuid: string
@@ -148,7 +147,7 @@ async function readIndexes(cluster: Cluster, database: string, collection: UUID 
   }
 }
 
-/** mongos does not accept a UUID here, so the name must belong to the same collection before and after the read. */
+/** Reads by name, because mongos accepts no UUID here. The name must belong to the collection before and after the read. */
 async function readIndexesByName(cluster: Cluster, database: string, uuid: string): Promise<Buffer[] | null> {
   const name = await nameOfCollection(cluster, database, uuid)
   if (name === null) return null
@@ -165,10 +164,11 @@ async function readIndexesByName(cluster: Cluster, database: string, uuid: strin
  * back. A majority-acknowledged oplog no-op after the read, by the same primary in the same term, commits everything
  * before it.
  *
- * mongos does not report which primary answered. There, `read` runs again after the no-op. By then every shard's
- * primary has committed the no-op, and mongos has located that primary, so a result that both reads return is
+ * mongos does not report which primary answered. There, `read` runs again after the no-op. By then, every shard's
+ * primary has committed the no-op, and mongos has located that primary. A result that both reads return is therefore
  * committed.
- * @param before work that must have ended when `read` begins, such as another no-op. It costs no round trip of its own
+ * @param before work that must have ended before `read` begins, such as another no-op. On a replica set it runs beside
+ * another command and adds no round trip
  */
 export async function readCommitted<T>(
   cluster: Cluster,
@@ -192,9 +192,9 @@ export async function readCommitted<T>(
 }
 
 /**
- * Confirms that a collection is gone after a command reported so. The command read the primary's current catalog, so
- * the drop may still be rolled back, and no event would report that. Throws TransientReplyError when the collection
- * exists.
+ * Confirms that a collection is gone after a command reported this. The command read the primary's current catalog, so
+ * the drop may still be rolled back, and no event would report the rollback. Throws TransientReplyError if the
+ * collection exists.
  */
 export async function proveGone(cluster: Cluster, database: string, uuid: string): Promise<void> {
   const listed = await readCommitted(cluster, () => listCollections(cluster, database))

@@ -6,8 +6,8 @@ import type { BothClusters } from '../mongo/cluster.ts'
 import { readNames } from './list-catalog.ts'
 
 /**
- * Returns the collections that the source has and that somebody else dropped on the destination. Only a convergence
- * creates them again with their documents, because the change stream does not send existing documents again.
+ * Returns the collections that exist on the source but were dropped on the destination by another program. Only a
+ * convergence can restore their documents, because the change stream does not deliver existing documents again.
  */
 export async function findMissing(
   { source, destination }: BothClusters,
@@ -21,7 +21,7 @@ export async function findMissing(
   return dropped.filter(({ uuid }) => wanted.has(uuid))
 }
 
-/** @param during what was under way when tandem found that the collection is missing */
+/** @param during what tandem was doing when it found that the collection is missing */
 export function droppedByAnother({ database, name }: CatalogEntry, during: string): FatalError {
   return new FatalError(
     'DestinationConflict',

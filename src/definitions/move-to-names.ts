@@ -1,8 +1,8 @@
 import type { CatalogEntry } from '../domain/catalog.ts'
 
 /**
- * Renames every collection of a database to its name on the source. If collections have each other's names, one of them
- * gets a temporary name first.
+ * Renames every collection of a database to the name that `nameOf` returns. If collections have each other's names, one
+ * of them first gets a temporary name.
  * @param existing returns the collections that exist on the destination, with their current names
  */
 export async function moveToNames(

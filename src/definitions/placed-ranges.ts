@@ -16,7 +16,7 @@ export interface PlacedRange {
   shards: readonly string[]
 }
 
-/** The zone ranges of the destination's collection, with the shards of each zone that may receive chunks. */
+/** Returns the zone ranges of the destination's collection, each with the shards of its zone that may receive chunks. */
 export async function readPlacedRanges(
   destination: Cluster,
   entry: CatalogEntry,
@@ -34,8 +34,8 @@ export async function readPlacedRanges(
 }
 
 /**
- * The shards that may hold a chunk that begins at these values: those of its zone, or all of `shards` if the chunk is
- * in no zone or all shards of its zone are draining.
+ * Returns the shards that may have a chunk that begins at these values: those of its zone, or all of `shards` if the
+ * chunk is in no zone or all shards of its zone are draining.
  */
 export function shardsFor(
   from: KeyValues,
@@ -46,7 +46,7 @@ export function shardsFor(
   return range && range.shards.length > 0 ? range.shards : shards
 }
 
-/** The values at which a zone range begins or ends, in order, without the bounds of the whole key space. */
+/** Returns the values at which a zone range begins or ends, in order, without the bounds of the whole key space. */
 export function edgesOf(ranges: readonly PlacedRange[]): KeyValues[] {
   const edges = ranges.flatMap(({ min, max }) => [min, max]).filter((values) => !isOutermost(values))
   return edges.filter((values, at) => at === 0 || compareKeys(edges[at - 1] as KeyValues, values) !== 0)

@@ -28,27 +28,27 @@ const chunkBytes = 128 * 1024 * 1024
  */
 const chunksPerShardMax = 90
 /**
- * Limits the time that the splits take to about a minute; without this limit they could take an hour. A collection on
- * more shards than this still gets one chunk for each shard.
+ * Limits the splits to about a minute. Without this limit they could take an hour. A collection on more shards than
+ * this still gets one chunk for each shard.
  */
 const chunksMax = 2_000
 const samplesPerChunk = 20
 
 export interface PresplitContext {
   signal: AbortSignal
-  /** Called when the collection may be distributed unevenly. */
+  /** Called with an error that may cause an uneven distribution of the collection. */
   uneven: (error: unknown) => void
-  /** How many chunks a collection with a hashed field gets, if the start request says so. */
+  /** The number of chunks for a collection with a hashed field, if the start request gives one. */
   numInitialChunks?: number | undefined
 }
 
 /**
  * Splits an empty collection into chunks and distributes them over the shards. If the source's collection has the same
- * shard key, its chunk boundaries are used, and a sample estimates the sizes of the chunks. Otherwise, and within a chunk
- * that is much larger than the others, the boundaries are sampled values. When the first field of the key is
- * hashed, the server has already split and distributed the chunks, and they are only split further. Each chunk of a zone
- * goes to a shard of that zone.
- * Only an even distribution depends on this function, so refused splits and moves are ignored.
+ * shard key, its chunk boundaries are used, and a sample estimates the sizes of the chunks. Otherwise, and within a
+ * chunk that is much larger than the others, the boundaries are sampled values. If the first field of the key is
+ * hashed, the server has already created and distributed chunks, and these are only split further. Each chunk of a zone
+ * goes to a shard of that zone. Only an even distribution depends on this function, so refused splits and moves are
+ * ignored.
  * @param shards the shards that may receive chunks, beginning with the shard of the first chunks
  */
 export async function presplit(
@@ -89,7 +89,7 @@ export async function presplit(
   for (const { from } of chunks) if (!borders.has(from)) await target.split(from)
 }
 
-/** Splits the existing chunks and moves none, because the server has not placed any on draining shards. */
+/** Splits the existing chunks. It moves none, because the server has placed no chunk on a draining shard. */
 async function splitFurther(
   target: SplitCollection,
   existing: readonly Chunk[],
@@ -124,8 +124,9 @@ async function planChunks(
   const { bytes, documents } = size
   const max = chunksMaxOf(shards)
   const known = await sourceBoundaries(source, entry, key)
-  // The plan has at least as many chunks as the source, up to `max`. If the collection does not have this key there, it
-  // has at least one chunk for each shard, but may be a single chunk if there are fewer documents than shards.
+  // The plan has at least as many chunks as the source's collection, up to `max`. If the source's collection has
+  // another key, the plan has at least one chunk for each shard, or at least one chunk if there are fewer documents
+  // than shards.
   const least = known ? known.length + 1 : documents < shards ? 1 : shards
   const wanted = Math.min(max, Math.max(least, Math.ceil(bytes / chunkBytes)))
   if (wanted === 1) return [{ from: null, weight: 1 }]
@@ -135,7 +136,7 @@ async function planChunks(
   return chooseChunks(known ?? [], samples, wanted, max)
 }
 
-/** Returns no samples if the server refuses them or takes too long: creating the collection again would fail again. */
+/** Returns no samples if the server refuses to sample or takes too long, because a retry would fail in the same way. */
 function withoutSamples(uneven: (error: unknown) => void): (error: unknown) => KeyValues[] {
   return (error) => {
     const isRefused = codeOf(error) !== undefined && !isTransient(error)
@@ -149,7 +150,7 @@ function chunksMaxOf(shards: number): number {
   return Math.max(shards, Math.min(chunksPerShardMax * shards, chunksMax))
 }
 
-/** The boundaries between the chunks of the source's collection; null if it does not have this shard key. */
+/** Returns the boundaries between the chunks of the source's collection, or null if it does not have this shard key. */
 async function sourceBoundaries(source: Cluster, entry: CatalogEntry, key: ShardKey): Promise<KeyValues[] | null> {
   const distribution = await readDistribution(source, namespace(entry.database, entry.sourceName), entry.uuid)
   if (!distribution || !sameShardKey(distribution.key, key)) return null
@@ -164,7 +165,7 @@ function valuesOf(bound: RawFields): KeyValues {
   return bound.map(({ value }) => value)
 }
 
-/** Returns null if the error says that the source collection was renamed or dropped. Such a collection is not split. */
+/** Returns null if the error says that the source's collection was renamed or dropped. Such a collection is not split. */
 function nullIfGone(error: unknown): CollectionSize | null {
   if (renamedTo(error) !== undefined) return null
   throw error

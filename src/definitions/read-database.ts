@@ -16,9 +16,9 @@ export interface DatabaseReadParts {
   followsKeys: boolean
 }
 
-/** The definitions of one source database, as `readDatabase` returned them. */
+/** The definitions of one source database as of one read. */
 export interface DatabaseSnapshot {
-  /** The selected collections and views, without those that convertToCapped still writes. */
+  /** The selected collections and views, without those that convertToCapped is still writing. */
   listed: ListedCollection[]
   /** The names of all collections, selected or not, by UUID. */
   names: Map<string, string>
@@ -30,9 +30,9 @@ export interface DatabaseSnapshot {
 }
 
 /**
- * Reads a database's collections, and the indexes of those that are new, are in `touched`, or have another shard key
- * than in the catalog.
- * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read
+ * Reads the collections of a database, and the indexes of those that are new, are in `touched`, or have a shard key
+ * that differs from the one in the catalog.
+ * @param prefetchMax if the database has at most this many collections, the indexes of all of them are read
  */
 export async function readDatabase(
   { source, selection, catalog, followsKeys }: DatabaseReadParts,
@@ -62,8 +62,8 @@ export async function readDatabase(
 }
 
 /**
- * True for a collection that convertToCapped writes under a temporary name. The inserts into it have no change events.
- * The rename at the end of the command has an event. After that event the collection is converged
+ * True for a collection that convertToCapped is writing under a temporary name. The inserts into it have no change
+ * events. The rename at the end of the command has an event. After that event the collection is converged
  * (`IncompleteCollections`).
  */
 export function isUnfinishedConversion({ name, options }: ListedCollection): boolean {

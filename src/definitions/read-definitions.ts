@@ -31,7 +31,7 @@ export interface DefinitionParts {
 /**
  * Returns every difference between the synced definitions of the two clusters. Reads both catalogs once, in parallel,
  * and confirms differences with listCollections and listIndexes. Definitions must not change during the call.
- * @param read the catalogs if they were just read; otherwise they are read now
+ * @param read the catalogs, if they were just read; otherwise this function reads them
  */
 export async function findDefinitionMismatches(
   parts: DefinitionParts,
@@ -47,8 +47,8 @@ export async function findDefinitionMismatches(
     ])
     const compare = (database: string, ...[source, destination]: [Identified[], Identified[]]): Mismatch[] => {
       const entries = known.get(database) ?? []
-      // A replica set has no shard keys. The source's collections are therefore given the key in their catalog entries:
-      // the key that was requested at their creation, or none if the destination is a replica set.
+      // A replica set has no shard keys. The source's collections are therefore compared with the key in their catalog
+      // entries: the key that was requested when they were created, or none if the destination is a replica set.
       if (!clusters.source.sharded || !clusters.destination.sharded) {
         for (const one of source) one.shardKey = catalog.get(one.uuid)?.shardKey ?? null
       }
@@ -74,7 +74,7 @@ export async function findDefinitionMismatches(
   })
 }
 
-/** The definition with those indexes that the sync creates and compares. */
+/** Returns the definition with only those indexes that the sync creates and compares. */
 function includedExisting(one: Identified, buildIndexes: BuildIndexes): Identified {
   const included = (all: IndexSpecification[]): IndexSpecification[] => includedIndexes(all, buildIndexes, one.shardKey)
   const uneven = one.uneven?.filter(({ found }) => included(found).length > 0)
@@ -82,8 +82,9 @@ function includedExisting(one: Identified, buildIndexes: BuildIndexes): Identifi
 }
 
 /**
- * Finds collections that someone dropped on the destination and created again. They look the same but hold nothing that
- * tandem wrote. Only the UUID shows this. compareDefinitions already reports collections that are missing.
+ * Finds collections that another program dropped on the destination and created again. Their definitions may be equal,
+ * but they contain nothing that tandem wrote, and only the UUID shows this. Missing collections are already reported by
+ * compareDefinitions.
  */
 function findReplaced(entries: CatalogEntry[], wanted: Identified[], existing: Identified[]): Mismatch[] {
   const names = new Map(existing.map(({ uuid, name }) => [uuid, name]))
@@ -124,7 +125,7 @@ async function identified(
   return await selection.amongAll(users)
 }
 
-/** Reads only the namespaces that were found to differ. */
+/** Reads only the namespaces that differ according to the catalogs. */
 async function readAgain(
   cluster: Cluster,
   database: string,

@@ -33,13 +33,14 @@ import { findSilentChanges, type SilentChanges } from './silent-definitions.ts'
 type NewState = CatalogEntry['state'] | 'refused'
 
 /**
- * Reconciles definitions like documents: a DDL event says *which* database and collection changed. Their current
- * definitions are read from the source, and the destination is made equal. A replay is therefore harmless. Reading
- * ahead of the stream is harmless, too: collections are identified by UUID, and later events find that nothing is left
- * to do. A collection that was dropped and created again with its UUID is converged (`src/apply/created-again.ts`).
+ * Reconciles definitions in the same way as documents: a DDL event says *which* database and collection changed. Their
+ * current definitions are read from the source, and the destination is made equal. A replay is therefore harmless. It
+ * is also harmless to read definitions that are newer than the event: collections are identified by UUID, and later
+ * events find that nothing is left to do. A collection that was dropped and created again with its UUID is converged
+ * (`src/apply/created-again.ts`).
  *
- * Called behind a barrier (no document writes are in flight). Order: drops of collections, drops of views, renames
- * (swaps use a temporary name), creations, options and indexes, views.
+ * Called behind a barrier, when no document writes are in flight. The order is: drops of collections, drops of views,
+ * renames (swaps use a temporary name), creations, options and indexes, views.
  */
 export class DefinitionReconciler {
   readonly #source: Cluster
@@ -60,7 +61,10 @@ export class DefinitionReconciler {
     selection: Selection
     destination: DestinationDefinitions
     context: RetryContext
-    /** TTL indexes are refused, because the verifier would find that documents expire on one cluster only. */
+    /**
+     * True if TTL indexes are refused, because documents would expire on one cluster only and the verifier would report
+     * them.
+     */
     refuseExpiry?: boolean
     /** The collections of a replica set that become sharded on the destination. */
     shardingEntries?: ShardingEntries
@@ -80,15 +84,15 @@ export class DefinitionReconciler {
   }
 
   /**
-   * @param touched UUIDs whose indexes may have changed; 'all' reads the indexes of every collection of the database
+   * @param touched UUIDs of the collections whose indexes may have changed; 'all' reads the indexes of every collection
    * @param newState the state of new collections: 'copying' while the initial catalog is built, and for those that
    * are converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or
    * an event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the
    * commit timestamp is applied, because a collection that is still new was created after it
-   * @param prefetchMax when the database has at most this many collections, the indexes of all of them are read and
-   * made equal, so that fewer of the later events need a barrier
-   * @returns which definitions were read and made equal
-   * @throws UnfollowedError for collections that movePrimary cloned, when new collections are not copied
+   * @param prefetchMax if the database has at most this many collections, the indexes of all of them are read and made
+   * equal, so that fewer of the later events need a barrier
+   * @returns the definitions that were read and made equal
+   * @throws UnfollowedError for collections that movePrimary cloned, if new collections are not copied
    */
   async reconcile(
     database: string,
@@ -99,7 +103,7 @@ export class DefinitionReconciler {
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
       // Once the oplog no-op is committed, everything up to this time is committed on each shard, and the read below
       // shows it. The time is limited to that of the no-op, because a deposed primary may have reported a later time
-      // than that of its successor.
+      // than its successor has reached.
       const { latest } = this.#source
       let time = latest
       const appendNote = async (): Promise<void> => {
@@ -165,32 +169,32 @@ export class DefinitionReconciler {
         (entry, name) => this.#move(entry, name),
       )
       const { created, upToDate } = await this.#create(database, present, snapshot, stateOf)
-      // Stored after the clones are in the catalog: a read finds clones only while the stored placement is the former
-      // one.
+      // This is stored after the clones are in the catalog, because a read finds clones only while the former placement
+      // is stored.
       await this.#placements.record(database, snapshot)
       const indexesOf = new Set(upToDate)
-      // At the commit, options are compared with those that exist on the destination: an option may have been set but
-      // not stored, and then changed back on the source.
+      // At commit, options are compared with those of the destination's collections: an option may have been set on the
+      // destination but not stored in the catalog, and then changed back on the source.
       const existingOptions = newState === 'refused' ? await this.#destination.existingOptions(database) : null
       for (const one of collections) {
         const known = this.#catalog.get(one.uuid)
         if (!known) continue
         known.sourceName = one.name
-        // Event application has ended and no longer builds these indexes, so `#follow` builds them.
+        // Event application has ended and no longer builds the awaited indexes, so `#follow` builds them.
         if (newState === 'refused') known.awaitsIndexes = false
         if (upToDate.has(one.uuid)) continue
         const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
         const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
         const all = indexes.get(one.uuid)
         let found = all && this.#destination.indexes.included(all, shardKey)
-        // The indexes were only prefetched and are unchanged, so the destination's indexes need not be read.
+        // The indexes were only prefetched and have not changed, so the destination's indexes need not be read.
         if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
         await this.#follow(known, one, shardKey, found, existingOptions?.get(known.destinationUUID ?? ''))
         if (found) indexesOf.add(one.uuid)
         progressed(false)
       }
       await this.#destination.followViews(database, views)
-      // Time 0 if a collection was left out: its event must lead to another read.
+      // The time is 0 if a collection was left out, so that its event leads to another read.
       return { database, time: present.length < collections.length ? 0n : time, indexesOf }
     })
   }
@@ -205,7 +209,7 @@ export class DefinitionReconciler {
       const clones = await retry(`reading the primary shard of ${database}`, this.#context, async () => {
         const snapshot = await readCommitted(this.#source, () => this.#readDatabase(database, new Set()))
         const found = await this.#placements.findClones(database, snapshot, this.#isKnown)
-        // From then on, collections that are created there count as new and not as clones.
+        // From now on, collections that appear in this database count as new and not as clones.
         if (found.size === 0) await this.#placements.record(database, snapshot)
         return found
       })
@@ -214,7 +218,7 @@ export class DefinitionReconciler {
     return all
   }
 
-  /** Databases of a sharded source whose placement is not the stored one. */
+  /** Returns the databases of a sharded source whose placement differs from the stored one. */
   moved(placements: Placement[]): Promise<string[]> {
     return this.#placements.changed(placements)
   }
@@ -228,9 +232,10 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Returns the databases of a sharded source whose placement differs from the stored one, or that have a collection
-   * whose shard key does. 6.0.27 emits no event for refineCollectionShardKey, nor for a movePrimary without collections
-   * to clone. Also returns the namespaces of the collections in the catalog that are being resharded.
+   * Returns the databases of a sharded source whose placement differs from the stored one, and those with a collection
+   * whose shard key differs from the catalog's. 6.0.27 emits no event for refineCollectionShardKey, nor for a
+   * movePrimary that has no collections to clone. Also returns the namespaces of the collections in the catalog that
+   * are being resharded.
    */
   async silentlyResharded(): Promise<{ databases: string[]; resharding: string[] }> {
     if (!this.#source.sharded) return { databases: [], resharding: [] }
@@ -246,7 +251,7 @@ export class DefinitionReconciler {
     return { databases: [...changed], resharding }
   }
 
-  /** Definitions of a source older than 6.0 that differ from the catalog. Finds nothing on later releases. */
+  /** Returns the definitions of a source older than 6.0 that differ from the catalog. Returns nothing for later releases. */
   async silentChanges(withIndexes: boolean): Promise<SilentChanges> {
     if (!this.#source.before6) return { unknown: new Map(), changed: new Map() }
     const included = withIndexes ? this.#destination.indexes.included : null
@@ -276,18 +281,18 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Drops indexes that the source no longer has, without waiting for the events. Called when the destination refuses a
-   * document. Returns true if it dropped one.
+   * Drops indexes that the source no longer has, without waiting for their events. Called when the destination refuses
+   * a document. Returns true if it dropped one.
    */
   async dropVanishedIndexes(entry: CatalogEntry): Promise<boolean> {
     const indexes = await readCommitted(this.#source, () => listIndexes(this.#source, entry.database, entry.uuid))
     if (!indexes) return false
-    // This includes indexes that the sync otherwise leaves unchanged, because one of them may be the reason.
+    // This includes indexes that the sync otherwise leaves unchanged, because one of them may have caused the refusal.
     return await this.#destination.indexes.dropIndexesExcept(entry, indexes)
   }
 
   /**
-   * Builds the indexes of a collection whose copy has ended, if they were left out until then. Meanwhile the
+   * Builds the indexes of a collection whose copy has ended, if they were left out until now. During the build, the
    * collection's definition must not be reconciled, but its documents may be written.
    */
   async buildAwaited(entry: CatalogEntry): Promise<void> {
@@ -302,9 +307,9 @@ export class DefinitionReconciler {
   }
 
   /**
-   * Creates new collections, and those whose creation a crash interrupted: for these the catalog has an intent, which is
-   * an entry without a destination UUID. Returns the UUIDs of the created collections, and of those whose definition
-   * already matches this snapshot.
+   * Creates new collections, and those whose creation was interrupted by a crash. For the latter, the catalog has an
+   * intent, which is an entry without a destination UUID. Returns the UUIDs of the created collections, and of those
+   * whose definition already matches this snapshot.
    */
   async #create(
     database: string,
@@ -318,8 +323,8 @@ export class DefinitionReconciler {
       const known = this.#catalog.get(one.uuid)
       if (known?.destinationUUID) continue
       const state = stateOf(one.uuid)
-      // A source older than 6.0 emits no create event, so events of its documents may have been skipped. It is
-      // converged instead.
+      // A source older than 6.0 emits no create events, so events of the collection's documents may have been skipped.
+      // The collection is converged instead.
       if (this.#source.before6 && state === 'copied' && !known) continue
       if (state === 'refused') {
         throw changedAfterCommitPoint(database, one.name, 'created')
@@ -330,15 +335,15 @@ export class DefinitionReconciler {
       entry.wanted.indexes = this.#destination.indexes.included(entry.wanted.indexes, entry.shardKey)
       entry.awaitsIndexes = entry.state === 'copying' && this.#destination.indexes.afterCopy
       intents.push(entry)
-      // The others are compared once more: an earlier intent may have an outdated definition, and the server may have
-      // built an index for a shard key by itself.
+      // The other collections are compared once more: an earlier intent may have an outdated definition, and the server
+      // may have built an index for a shard key by itself.
       if (!known && !entry.shardKey) upToDate.add(entry.uuid)
     }
     const created = new Set(intents.map(({ uuid }) => uuid))
     if (intents.length === 0) return { created, upToDate }
     // The intent is stored first, so that a collection created right before a crash is recognized as tandem's.
     await this.#metadata.collections.save(intents)
-    // Added now, because a retry may find these collections dropped or renamed on the source.
+    // The intents enter the catalog now, because a retry may find these collections dropped or renamed on the source.
     for (const entry of intents) if (!this.#catalog.get(entry.uuid)) this.#catalog.add(entry)
     try {
       await inParallel(atOnce, intents, async (entry) => {
@@ -354,7 +359,8 @@ export class DefinitionReconciler {
   }
 
   /**
-   * The wanted shard key. A collection of a replica set keeps the key with which it was created, even after a rename.
+   * Returns the wanted shard key. If the source is a replica set, a collection keeps the key with which it was created,
+   * even after a rename.
    */
   #wantedKey(entry: CatalogEntry, { distributions }: DatabaseSnapshot): ShardKey | null {
     if (!this.#destination.sharding) return null
@@ -371,8 +377,8 @@ export class DefinitionReconciler {
   ): Promise<void> {
     const optionsChanged = await this.#destination.followOptions(entry, one.options, existing)
     entry.wanted = { options: one.options, indexes: entry.wanted.indexes }
-    // Stored before the indexes are built, which may take hours and fail. The next change is compared with these
-    // options.
+    // Stored before the indexes are built, because a build may take hours and fail. The next change is compared with
+    // these options.
     if (optionsChanged) await this.#metadata.collections.save([entry])
     const indexesChanged = indexes ? await this.#destination.indexes.followIndexes(entry, indexes, shardKey) : false
     if (indexes) entry.wanted = { options: one.options, indexes }
@@ -387,5 +393,5 @@ export class DefinitionReconciler {
   }
 }
 
-/** Collections created, or databases read, in parallel. */
+/** Number of collections that are created, or databases that are read, in parallel. */
 const atOnce = 8

@@ -6,7 +6,7 @@ import { notLost } from '../domain/not-lost.ts'
 import { fieldNamed } from '../domain/raw-bson.ts'
 import type { ListedCollection } from './listing.ts'
 
-/** Throws FatalError if one of the indexes is a TTL index: with buildIndexes "never" the destination lacks it. */
+/** Throws FatalError if one of the indexes is a TTL index, which the destination does not have with buildIndexes "never". */
 export function refuseExpiry(database: string, name: string, indexes: IndexSpecification[]): void {
   if (!indexes.some((index) => deferredOptionsOf(index).expireAfterSeconds !== undefined)) return
   throw new FatalError(
@@ -38,7 +38,7 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
   }
 }
 
-/** The error for a change that is found after every event up to the commit timestamp is applied. */
+/** Returns the error for a change that is found after every event up to the commit timestamp was applied. */
 export function changedAfterCommitPoint(database: string, name: string, how: 'created' | 'renamed'): FatalError {
   return new FatalError(
     'UnsupportedChange',
@@ -47,7 +47,7 @@ export function changedAfterCommitPoint(database: string, name: string, how: 'cr
   )
 }
 
-/** The error for an event whose kind this release does not know, so that its change cannot be followed. */
+/** Returns the error for an event of a kind that this release does not know and whose change it cannot follow. */
 export function unknownKind({ operationType, database, collection }: ChangeEvent): FatalError {
   const where = collection === '' ? database : namespace(database, collection)
   return new FatalError(

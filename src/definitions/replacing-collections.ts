@@ -3,15 +3,16 @@ import type { Cluster } from '../mongo/cluster.ts'
 import type { ListedCollection } from './listing.ts'
 
 /**
- * Delays the creation of a collection that has taken the name of another one on a sharded source. Either it is new, or
- * reshardCollection has written its documents without events. The next event says which: a create event, the event of
- * the reshardCollection, or an event of a document. Until that event, the destination's collection is not created.
+ * Delays the creation of a collection that has taken the name of another one on a sharded source. Either the collection
+ * is new, or reshardCollection has written its documents without events. Its next event shows which is the case: a
+ * create event, the event of the reshardCollection, or an event of a document. The destination's collection is not
+ * created before that event.
  */
 export class ReplacingCollections {
   readonly #source: Cluster
   readonly #catalog: Catalog
   /**
-   * The collections that await an event, as UUIDs by database. They are remembered, because on a retry the collections
+   * The UUIDs of the collections that await an event, by database. They are kept, because on a retry the collections
    * whose names they have taken are no longer in the catalog.
    */
   readonly #awaited = new Map<string, ReadonlySet<string>>()
@@ -23,7 +24,7 @@ export class ReplacingCollections {
 
   /**
    * Returns the UUIDs of the collections that await an event. Called before the former collections leave the catalog.
-   * @param mayAwait false for a collection whose event has arrived or that needs none
+   * @param mayAwait returns false for a collection whose event has arrived or that needs none
    */
   awaitEvents(
     database: string,

@@ -11,10 +11,10 @@ export const minKey: TypedValue = Buffer.from([bsonType.minKey])
 const sampleLimitMS = 10 * 60_000
 
 /**
- * The largest number of samples. Each shard of the source draws this many from its own documents: with a random cursor
- * if they are less than a twentieth of its documents, and otherwise by reading all of them. The limit is a fortieth of
- * the documents of an average shard, because some shards have fewer. A small collection may be read as a whole, because
- * that is quick.
+ * Returns the largest number of samples. `$sample` takes this many from each shard of the source: with a random cursor
+ * if they are less than a twentieth of the shard's documents, and otherwise by reading the whole shard. The limit is a
+ * fortieth of the documents of an average shard, because some shards have fewer documents. A small collection may be
+ * read as a whole, because this is quick.
  */
 export function samplesMax({ bytes, documents }: CollectionSize, sourceShards: number): number {
   return bytes <= readWholeBytesMax ? documents : Math.floor(documents / (40 * sourceShards))
@@ -22,7 +22,7 @@ export function samplesMax({ bytes, documents }: CollectionSize, sourceShards: n
 
 const readWholeBytesMax = 1024 ** 3
 
-/** The shard key values of `count` random documents of the source, in key order. Text is compared by its bytes. */
+/** Returns the shard key values of `count` random documents of the source, in key order. Text is compared by its bytes. */
 export async function sampleKeys(
   source: Cluster,
   entry: CatalogEntry,
@@ -51,7 +51,7 @@ export async function sampleKeys(
     for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
       for (const document of batch.documents) {
         const own = shardKeyValues(document, key)
-        // The hash of a value is not known here, so a hashed field starts at MinKey.
+        // The hash of a value is not computed here, so a hashed field gets MinKey.
         values.push(key.map(({ hashed }, at) => (hashed ? minKey : (own[at] as TypedValue))))
       }
     }
@@ -61,7 +61,7 @@ export async function sampleKeys(
   }
 }
 
-/** Evenly spaced values of a key whose first field is hashed. A hash is an int64, and hashes are distributed evenly. */
+/** Returns evenly spaced values of a key whose first field is hashed. A hash is an int64, and hashes are evenly distributed. */
 export function evenHashes(key: ShardKey, count: number): KeyValues[] {
   return Array.from({ length: count }, (_, at) => {
     const typed: Buffer = Buffer.alloc(9)

@@ -12,15 +12,16 @@ import { asListed } from './as-listed.ts'
 import { type Located, listIndexes } from './listing.ts'
 
 /**
- * The indexes of the single shards of a sharded cluster, through its router.
+ * Reads the indexes of the individual shards of a sharded cluster, through its router.
  *
- * A router sends createIndexes to every shard that owns chunks of the collection. Each shard builds by itself, and if one
- * fails, the others keep their indexes (cluster_create_indexes_cmd.cpp, `scatterGatherVersionedTargetByRoutingTable`).
- * The router answers listIndexes from the shard with the first chunk alone (cluster_list_indexes_cmd.cpp), so only
- * `$indexStats` shows what the other shards have. It also shows an index that is still built, with `building: true`.
+ * A router sends createIndexes to every shard that owns chunks of the collection. Each shard builds the index by
+ * itself, and if one fails, the others keep theirs (cluster_create_indexes_cmd.cpp,
+ * `scatterGatherVersionedTargetByRoutingTable`). The router answers listIndexes only from the shard that has the first
+ * chunk (cluster_list_indexes_cmd.cpp), so only `$indexStats` shows the indexes of the other shards. It also returns
+ * indexes that are still being built, with `building: true`.
  */
 
-/** The finished secondary indexes of a collection of the destination. None if the collection does not exist. */
+/** Returns the finished secondary indexes of a collection, or none if the collection does not exist. */
 export async function readExistingIndexes(
   cluster: Cluster,
   { database, name, uuid, isSharded }: Located & { isSharded: boolean },
@@ -31,8 +32,8 @@ export async function readExistingIndexes(
 }
 
 /**
- * The indexes that differ between shards, by the UUIDs of their collections; empty for a replica set. Collections that
- * have chunks on one shard only are not read.
+ * Returns the indexes that differ between shards, by the UUID of their collection. The result is empty for a replica
+ * set. Collections that have chunks on only one shard are not read.
  * @param width number of parallel commands
  */
 export async function readUnevenIndexes(
@@ -56,7 +57,7 @@ export async function readUnevenIndexes(
 
 type OnShard = { finished: IndexSpecification[]; unfinished: string[] }
 
-/** Reads to the end, because a router's first batch may contain only what one shard answered first. */
+/** Reads all batches, because the router's first batch may contain only the reply of the fastest shard. */
 async function readOnShards(
   cluster: Cluster,
   { database, name, uuid }: Located,
@@ -90,8 +91,8 @@ async function readOnShards(
     if (isTruthy(fieldNamed(row, 'building'))) of.unfinished.push(indexName(specification))
     else of.finished.push(...secondaryIndexes([specification]))
   }
-  // A clustered collection has no index on `_id`, so a shard without any other index returns no row. Other shards that
-  // return none have lost their last chunk since the owners were read.
+  // A clustered collection has no index on `_id`, so a shard without any other index returns no row. In any other
+  // collection, a shard that returns no row has lost its last chunk since the owners were read.
   if (rows.length > 0 && !hasIdIndex) {
     for (const owner of owners) if (!onShards.has(owner)) onShards.set(owner, { finished: [], unfinished: [] })
   }

@@ -8,15 +8,15 @@ import { readZoneRanges } from '../mongo/config-database.ts'
 import { readDistribution, type ShardingEntries } from './sharding.ts'
 
 /**
- * The options with which a collection of the destination is sharded, apart from its key: those that the source's
- * collection has, or those that the start request gives when the source is a replica set.
+ * The options with which a collection of the destination is sharded, apart from its key: those of the source's
+ * collection or, if the source is a replica set, those of the start request.
  */
 export interface ShardingOptions {
-  /** The values of the key are unique. `config.collections` stores it. */
+  /** True if the values of the key are unique. `config.collections` stores this. */
   unique: boolean
-  /** The number of chunks before the copy; undefined if the request leaves it to tandem. */
+  /** The number of chunks before the copy; undefined if tandem chooses it. */
   numInitialChunks?: number | undefined
-  /** The server creates the chunks by the zones of the collection. */
+  /** True if the server creates the chunks according to the zones of the collection. */
   presplitHashedZones: boolean
 }
 
@@ -49,8 +49,8 @@ export async function readShardingOptions(
 }
 
 /**
- * True if one of the indexes makes the values of the shard key unique: it is unique and has exactly the fields of the
- * key. The `_id` index, which `indexes` need not contain, does so for the key `_id`.
+ * True if one of the indexes makes the values of the shard key unique: a unique index that has exactly the fields of
+ * the key. For the key `_id`, the `_id` index does so, and `indexes` need not contain it.
  */
 export function isUniquelyIndexed(indexes: readonly IndexSpecification[], key: ShardKey): boolean {
   if (key.length === 1 && key[0]?.path === '_id' && !key[0].hashed) return true

@@ -20,21 +20,21 @@ export interface Distribution {
   uuid: string
   /** Null for an unsharded collection. 8.0 and later list those that moveCollection or unshardCollection has moved. */
   key: ShardKey | null
-  /** The collection has a default collation other than the simple one. Shard keys always use the simple collation. */
+  /** True if the collection has a default collation other than the simple one. Shard keys always use the simple collation. */
   collated: boolean
-  /** Whether shardCollection was told that the values of the key are unique. */
+  /** True if shardCollection was run with `unique: true`. */
   unique: boolean
   /**
-   * A reshardCollection, moveCollection or unshardCollection is in progress. Its result is a collection with another
-   * UUID.
+   * True while a reshardCollection, moveCollection or unshardCollection is in progress. It ends with a collection that
+   * has another UUID.
    */
   resharding: boolean
 }
 
 /**
- * Converts a document of `config.collections`; null if it has another form. A document with `unsplittable: true`
- * belongs to an unsharded collection that the config servers track (8.0 and later). Its `key` is always `{_id: 1}` and
- * does not mean that it is sharded
+ * Converts a document of `config.collections`. Returns null if the document has another form. A document with
+ * `unsplittable: true` belongs to an unsharded collection that the config servers track (8.0 and later). Its `key` is
+ * always `{_id: 1}` and does not mean that the collection is sharded
  * (https://www.mongodb.com/docs/manual/reference/inconsistency-type/TrackedUnshardedCollectionHasInvalidKey/).
  */
 export function toDistribution(document: Buffer): Distribution | null {
@@ -53,7 +53,7 @@ export function toDistribution(document: Buffer): Distribution | null {
   }
 }
 
-/** The tracked collections of one database, or of all databases; empty for a replica set. */
+/** Returns the tracked collections of one database or of all databases, and none for a replica set. */
 export async function readDistributions(cluster: Cluster, database?: string): Promise<Distribution[]> {
   if (!cluster.sharded) return []
   // The range from "name." up to "name/" ("/" follows "." in ASCII) uses the index on _id without a regular expression.
@@ -62,7 +62,7 @@ export async function readDistributions(cluster: Cluster, database?: string): Pr
   return found.map(toDistribution).filter((one) => one !== null)
 }
 
-/** The distribution of one collection; undefined if it is not tracked or was renamed. */
+/** Returns the distribution of one collection, or undefined if it is not tracked or was renamed. */
 export async function readDistribution(
   cluster: Cluster,
   name: string,
@@ -76,8 +76,9 @@ export async function readDistribution(
 export type ShardingEntries = readonly ShardingEntry[]
 
 /**
- * The shard key that a collection must have on a sharded destination: that of the source's collection, or the one that
- * the start request gives for this name when the source is a replica set. Null if it must not be sharded.
+ * Returns the shard key that a collection must have on a sharded destination: that of the source's collection or, if
+ * the source is a replica set, the one that the start request gives for this name. Returns null if the collection must
+ * not be sharded.
  * @param onSource the source's tracked collections, by UUID
  */
 export function wantedShardKey(
@@ -92,10 +93,10 @@ export function wantedShardKey(
 }
 
 /**
- * True for a collection that the destination created without a shard key, under the temporary name of a rename from
- * another database, and whose name on the source now has a key in the start request. It keeps the temporary name
- * until the event of that rename requests a convergence: only the temporary name tells the convergence that it must
- * create the collection again (`IncompleteCollections`, `planConvergence`).
+ * True for a collection that was created on the destination without a shard key, under the temporary name of a rename
+ * from another database, and for whose name on the source the start request has a key. The collection keeps the
+ * temporary name until the event of that rename requests a convergence, because only that name shows the convergence
+ * that it must create the collection again (`IncompleteCollections`, `planConvergence`).
  * @param name the collection's name on the source
  */
 export function awaitsShardKey(
@@ -111,8 +112,8 @@ export function awaitsShardKey(
 
 /**
  * True if a collection of the destination can keep its documents where they are. From a sharded source, tandem follows
- * a refined shard key in place. Any other difference requires that the collection is dropped and copied: documents with
- * one `_id` may be on several shards, and an unsharded collection would remain on one shard.
+ * a refined shard key in place. After any other difference, the collection must be dropped and copied: documents with
+ * the same `_id` may be on several shards, and an unsharded collection would remain on one shard.
  */
 export function keepsDistribution(
   source: Cluster,
@@ -124,14 +125,14 @@ export function keepsDistribution(
 }
 
 /**
- * Throws TransientReplyError while the destination's collection is being resharded, because the resharding gives it
- * another UUID and another shard key.
+ * Throws TransientReplyError while the destination's collection is being resharded, because resharding gives it another
+ * UUID and another shard key.
  */
 export function throwIfResharding(existing: Distribution | null | undefined): void {
   if (existing?.resharding) throw new TransientReplyError(`${existing.name} is being resharded on the destination`)
 }
 
-/** The namespace of a collection that is being resharded; null when there is none. */
+/** Returns the namespace of a collection that is being resharded, or null if there is none. */
 export async function reshardingNow(cluster: Cluster): Promise<string | null> {
   const found = (await readDistributions(cluster)).find(({ name, resharding }) => {
     const { database, collection } = splitNamespace(name)
@@ -141,20 +142,20 @@ export async function reshardingNow(cluster: Cluster): Promise<string | null> {
   return found?.name ?? null
 }
 
-/** The tracked collections of one database, by UUID; empty for a replica set. */
+/** Returns the tracked collections of one database, by UUID, and none for a replica set. */
 export async function distributionsByUuid(cluster: Cluster, database: string): Promise<Map<string, Distribution>> {
   return new Map((await readDistributions(cluster, database)).map((one) => [one.uuid, one]))
 }
 
 export interface Placement {
   database: string
-  /** The shard that holds the database's unsharded collections. */
+  /** The shard that has the database's unsharded collections. */
   primary: string
   /** Text that changes with each movePrimary. The part before the colon changes when the database is created again. */
   version: string
 }
 
-/** The primary shards of one database, or of all databases; empty for a replica set. */
+/** Returns the primary shards of one database or of all databases, and none for a replica set. */
 export async function readPlacements(cluster: Cluster, database?: string): Promise<Placement[]> {
   if (!cluster.sharded) return []
   const reply = await cluster.read('config', {

@@ -11,7 +11,8 @@ import { isUnfinishedConversion } from './read-database.ts'
 /**
  * A source older than 6.0 emits events for drops and renames, but not for creations, indexes, options or views.
  * Therefore its definitions are read periodically. Collections that are not in the catalog are converged, because
- * events of their documents may have been skipped. All other changes are reconciled. Views are made equal at commit.
+ * events of their documents may have been skipped. All other changed definitions are reconciled. Views are made equal
+ * at commit.
  */
 export interface SilentChanges {
   /** Selected collections of the source that are not in the catalog, by UUID, each with its namespace. */
@@ -92,7 +93,7 @@ function changeOf(entry: CatalogEntry, one: ListedCollection, indexes?: IndexSpe
   return index === null ? null : `the index ${index} of ${name} was changed`
 }
 
-/** The name of an index that was created, dropped or changed; null when no index changed. */
+/** Returns the name of an index that was created, dropped or changed, or null if no index changed. */
 function changedIndex(entry: CatalogEntry, indexes: IndexSpecification[]): string | null {
   const found = new Map(indexes.map((index) => [indexName(index), index]))
   for (const known of entry.wanted.indexes) {

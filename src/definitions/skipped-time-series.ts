@@ -4,10 +4,10 @@ import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { listCollections, listDatabases } from './listing.ts'
 
-/** Databases that are listed in parallel. */
+/** Number of databases that are listed in parallel. */
 const atOnce = 4
 
-/** The namespaces of the time-series collections that the sync leaves out, sorted. */
+/** Returns the namespaces of the time-series collections that the sync leaves out, sorted. */
 export async function findSkippedTimeSeries(source: Cluster, selection: Selection): Promise<string[]> {
   if (!selection.skipsTimeSeries) return []
   const found: string[] = []

@@ -14,8 +14,8 @@ import { minKey } from './sample-keys.ts'
 
 /**
  * Splits and moves the chunks of one collection of the destination. Every method may be repeated. If a transient error
- * persists, later calls of `split` and `move` do nothing. The error is not thrown, because the caller would then repeat
- * the creation of all collections of the database.
+ * persists, later calls of `split` and `move` do nothing. The error is not thrown, because the caller would then create
+ * all collections of the database again.
  */
 export class SplitCollection {
   readonly #destination: Cluster
@@ -38,7 +38,7 @@ export class SplitCollection {
     return await readChunks(this.#destination, this.#entry.destinationUUID)
   }
 
-  /** Splits the chunk that contains these values. Null is the lower bound of the first chunk, which needs no split. */
+  /** Splits the chunk that contains these values. Null means the lower bound of the first chunk, where no split is needed. */
   async split(at: KeyValues | null): Promise<void> {
     if (at === null) return
     const command = { split: this.#name, middle: this.#bound(at) }
@@ -86,7 +86,7 @@ export class SplitCollection {
   }
 }
 
-/** With these limits the delays add up to 13 seconds. A shard elects a primary within about ten seconds. */
+/** With these values, the delays add up to 13 seconds. A shard elects a primary within about ten seconds. */
 const firstDelayMS = 25
 const longestDelayMS = 2_000
 const attemptsMax = 12

@@ -28,11 +28,11 @@ export interface TakeOverParts {
 
 /**
  * Prepares a destination that already has data (`existingData: converge`), before its definitions are reconciled for
- * the first time. Collections that can become equal enter the catalog with the definition that they have, so that the
+ * the first time. Collections that can be made equal enter the catalog with their present definition, so that the
  * reconciliation changes only what differs. All other selected collections and views are dropped. Namespaces that are
  * not selected are not changed.
  *
- * This is repeatable. A collection belongs to tandem once its entry is stored, and is then never dropped here.
+ * This is repeatable. Once its entry is stored, a collection belongs to tandem and is never dropped here.
  */
 export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
   const { destination, selection, catalog, deferredOptions, context } = parts
@@ -63,7 +63,7 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
     if (known && !known.destinationUUID) continue
     if (fate === 'converged' && type === 'view') continue
     throwIfResharding(distribution)
-    // If `known`, the catalog already has the counterpart, under a former name. The namespace found under its current
+    // If `known` is set, the catalog already has the counterpart under a former name. The namespace that now has its
     // name is dropped, and the reconciliation then renames tandem's collection.
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {

@@ -16,7 +16,7 @@ import { RawValue } from '../mongo/raw-values.ts'
  * shards, so this is possible only where these shards have the same names on both clusters.
  */
 
-/** The shards of the source that belong to one of these zones and whose names the destination does not have. */
+/** Returns the names of the source's shards that belong to one of these zones and that do not exist on the destination. */
 export function shardsMissing(
   zones: ReadonlySet<string>,
   source: readonly Shard[],
@@ -29,10 +29,10 @@ export function shardsMissing(
 }
 
 /**
- * Gives the destination's collections the zone ranges that they have on the source, and puts the shards into these
- * zones. A collection that has no range on the source keeps its own ranges. Does nothing if the shards have other
- * names. Repeatable.
- * @param refused called for each change that the destination refuses. It may throw the error
+ * Gives the destination's collections the zone ranges that they have on the source, and adds the shards to these zones.
+ * A collection that has no range on the source keeps its own ranges. Does nothing if the shards have other names. This
+ * is repeatable.
+ * @param refused called for each change that the destination refuses; it may throw the error
  */
 export async function copyZones(
   source: Cluster,
@@ -79,7 +79,7 @@ async function addShards(
   }
 }
 
-/** Removes other ranges first, because the server refuses a range that overlaps another. */
+/** Removes unwanted ranges first, because the server refuses a range that overlaps another. */
 async function copyRanges(
   change: Change,
   name: string,

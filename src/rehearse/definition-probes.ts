@@ -1,7 +1,7 @@
 import type { Db, Document } from 'mongodb'
 import { expectAnswer, type Probe } from './probe.ts'
 
-/** What tandem relies on when it defers options until the commit and restores them. */
+/** Probes of server behavior on which tandem relies when it defers options until the commit and restores them. */
 export const definitionProbes: readonly Probe[] = [
   {
     name: 'an index becomes unique in place',
@@ -63,7 +63,7 @@ export const definitionProbes: readonly Probe[] = [
     (side): Probe => ({
       name: 'collections are listed with their UUID',
       side,
-      reason: 'a collection that is dropped and created again is recognised by its UUID',
+      reason: 'tandem recognizes by its UUID whether a collection was dropped and created again',
       run: async ({ db }) => {
         await db.createCollection(`listed_${side}`)
         const [listed] = (await db.listCollections({ name: `listed_${side}` }).toArray()) as Document[]

@@ -9,7 +9,7 @@ const startTimeoutMS = 60_000
 const stopTimeoutMS = 20_000
 const linesMax = 20
 
-/** An instance of tandem as its own process. It ends with `stop` or `kill`. */
+/** An instance of tandem in a child process, which `stop` or `kill` ends. */
 export class InstanceProcess {
   readonly id: string
   readonly #child: ChildProcess
@@ -23,7 +23,7 @@ export class InstanceProcess {
     const main = fileURLToPath(new URL('../main.js', import.meta.url))
     this.#child = spawn(process.execPath, [main, '--id', id, '--port', '0'], {
       env: { ...ownEnvironment(), TANDEM_CLUSTER0: clusters.cluster0, TANDEM_CLUSTER1: clusters.cluster1 },
-      // The instance ends when this channel closes, also when this process is killed.
+      // The instance ends when this channel closes, which it does even if this process is killed.
       stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     })
     this.#ended = once(this.#child, 'close').catch((error) => this.#onLine(String(error)))
@@ -66,7 +66,7 @@ export class InstanceProcess {
     await this.#ended
   }
 
-  /** Ends the process by SIGTERM, and by SIGKILL if it does not end in time. */
+  /** Sends SIGTERM, and SIGKILL if the process does not end in time. */
   async stop(): Promise<void> {
     if (!this.isRunning) return
     const timer = setTimeout(() => this.#child.kill('SIGKILL'), stopTimeoutMS)
@@ -75,7 +75,7 @@ export class InstanceProcess {
     clearTimeout(timer)
   }
 
-  /** The last lines of the instance's log, for a failure. */
+  /** The last lines of the instance's log, for the report of a failure. */
   get lastLines(): string {
     return this.#lines.join('\n')
   }
@@ -89,7 +89,7 @@ export class InstanceProcess {
   }
 }
 
-/** The environment without the operator's settings of tandem, such as a token, TLS files, a log file or a Redis. */
+/** Returns the environment without the operator's tandem settings, such as a token, TLS files, a log file or a Redis. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TANDEM_')))
 }

@@ -2,15 +2,18 @@ import type { Db, MongoClient } from 'mongodb'
 import { errorText } from '../domain/error-text.ts'
 import type { RehearsalCluster } from './rehearsal-cluster.ts'
 
-/** One property of the server that tandem relies on. Each probe uses collections of its own. */
+/** Tests one property of the server on which tandem relies. Each probe uses collections of its own. */
 export interface Probe {
   name: string
   side: 'source' | 'destination'
-  /** Why tandem relies on it. */
+  /** Why tandem relies on the property. */
   reason: string
-  /** The first release (major version) with this property. Older servers are not probed. */
+  /** The first major version with this property. Older servers are not probed. */
   since?: number
-  /** Returns what the server answered. Throws a `ProbeFailure`, or any error of the driver, if the property does not hold. */
+  /**
+   * Returns the server's answer. Throws a `ProbeFailure` or an error of the driver if the server does not have the
+   * property.
+   */
   run(place: ProbePlace): Promise<string>
 }
 
@@ -27,7 +30,7 @@ export interface ProbeResult {
   side: 'source' | 'destination'
   reason: string
   passed: boolean
-  /** What the server answered, or the error. */
+  /** The server's answer, or the error. */
   answer: string
 }
 
@@ -42,7 +45,7 @@ export function expectAnswer(holds: boolean, expected: string, answer: unknown):
 
 export const quoted = (answer: unknown): string => JSON.stringify(answer)?.slice(0, 300) ?? String(answer)
 
-/** Runs the probes one after another, because several of them read all changes of their database. */
+/** Runs the probes one after another, because several of them read all changes in their common database. */
 export async function runProbes(
   probes: readonly Probe[],
   clusters: Record<'source' | 'destination', RehearsalCluster>,

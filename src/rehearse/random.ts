@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed >>> 0
   }
 
-  /** A number in [0, 1). */
+  /** Returns a number in [0, 1). */
   fraction(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0
     let value = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1)
@@ -14,7 +14,7 @@ export class Random {
     return ((value ^ (value >>> 14)) >>> 0) / 0x1_0000_0000
   }
 
-  /** An integer from 0 to `below` - 1. */
+  /** Returns an integer from 0 to `below` - 1. */
   below(below: number): number {
     return Math.floor(this.fraction() * below)
   }

@@ -3,10 +3,10 @@ import type { ChangeStreamDocument, Db, Document, MongoClient, ObjectId } from '
 import { expectAnswer, type Probe, ProbeFailure, type ProbePlace } from './probe.ts'
 import { errorOf } from './write-probes.ts'
 
-/** How long a change stream may take to report what has just been written, ms. */
+/** Maximum time (ms) that a change stream may take to report a write. */
 const eventsWithinMS = 30_000
 
-/** What tandem relies on when it reads the source. */
+/** Probes of server behavior on which tandem relies when it reads the source. */
 export const readProbes: readonly Probe[] = [
   {
     name: 'events of documents',
@@ -35,7 +35,7 @@ export const readProbes: readonly Probe[] = [
   {
     name: 'events of definitions',
     side: 'source',
-    reason: 'a change of a definition is noticed by its event; a change without one is found only later',
+    reason: 'tandem learns of a changed definition from its event; without an event it finds the change only later',
     since: 6,
     run: async (place) => {
       const { db } = place
@@ -78,7 +78,7 @@ export const readProbes: readonly Probe[] = [
   {
     name: 'a read after a cluster time',
     side: 'source',
-    reason: 'a document is read as of a time at or after its change, also when it is read through another node',
+    reason: 'a document is read as of the time of its change or later, even through another node',
     run: async ({ db }) => {
       const { operationTime } = await db.command({ insert: 'after_time', documents: [{ _id: 1 }] })
       const reply = await db.command({
@@ -92,7 +92,7 @@ export const readProbes: readonly Probe[] = [
   {
     name: 'a read names the collection by UUID',
     side: 'source',
-    reason: 'a collection that was renamed meanwhile is recognised, and its present name is known',
+    reason: 'tandem recognizes a collection that was renamed meanwhile, and learns its present name',
     since: 6,
     run: async ({ db }) => {
       await db.createCollection('one')
@@ -107,7 +107,7 @@ export const readProbes: readonly Probe[] = [
   {
     name: 'a hash of the _id',
     side: 'source',
-    reason: 'several instances share the changes of a collection by $toHashedIndexKey',
+    reason: 'several instances divide the changes of a collection by $toHashedIndexKey',
     run: async ({ db }) => {
       await db.collection<{ _id: string }>('hash').insertOne({ _id: 'x' })
       const [row] = await db
@@ -120,7 +120,7 @@ export const readProbes: readonly Probe[] = [
   },
 ]
 
-/** Runs `write` and returns the events that it causes in the probes' database, with the options of tandem's streams. */
+/** Runs `write` and returns the events that it causes in the probes' database, read with the options of tandem's streams. */
 async function eventsOf({ client, db, major }: ProbePlace, write: () => Promise<unknown>): Promise<Document[]> {
   const startAtOperationTime = await clusterTime(client)
   await write()

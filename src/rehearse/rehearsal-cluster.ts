@@ -2,10 +2,10 @@ import { type Document, MongoClient } from 'mongodb'
 import { isUserDatabase, metadataDatabases } from '../domain/namespace.ts'
 
 const selectionTimeoutMS = 10_000
-/** No command of a rehearsal takes nearly as long. Without a limit, Ctrl-C would wait for a cluster that has lost its majority. */
+/** No command of a rehearsal takes nearly as long. Without this limit, Ctrl-C would wait for a cluster without a majority. */
 const answerTimeoutMS = 120_000
 
-/** `userWriteBlockMode` of serverStatus: 1 allows user writes, 2 blocks them. */
+/** The value of `userWriteBlockMode` in serverStatus while user writes are blocked. The value 1 means that they are allowed. */
 const blockedMode = 2
 
 export interface ClusterFacts {
@@ -13,11 +13,11 @@ export interface ClusterFacts {
   topology: 'replica set' | 'sharded cluster'
   /** Number of shards; null for a replica set. */
   shards: number | null
-  /** Uncompressed bytes of the documents of all user databases. */
+  /** Uncompressed size of the documents in all user databases. */
   dataBytes: number
 }
 
-/** One of the two clusters. It is used with the rights that the connection string gives. */
+/** One of the two clusters, used with the privileges of the user in the connection string. */
 export class RehearsalCluster {
   readonly name: 'cluster0' | 'cluster1'
   readonly uri: string
@@ -53,18 +53,18 @@ export class RehearsalCluster {
     return { version, topology: isSharded ? 'sharded cluster' : 'replica set', shards, dataBytes }
   }
 
-  /** Identifies the server process, because two connection strings may lead to the same server. */
+  /** Returns an identifier of the server process, because two connection strings may lead to the same server. */
   async processId(): Promise<string> {
     return String((await this.client.db('admin').command({ hello: 1 }))['topologyVersion']?.processId)
   }
 
-  /** Also false if the server does not report the mode. A router does not. */
+  /** Returns true if user writes are blocked. Returns false if the server does not report it, as a router does not. */
   async isBlocked(): Promise<boolean> {
     const { repl } = await this.client.db('admin').command({ serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
     return repl?.userWriteBlockMode === blockedMode
   }
 
-  /** Existing databases that prevent a rehearsal: those with its prefix, and tandem's metadata. */
+  /** Returns the existing databases that prevent a rehearsal: those with its prefix, and tandem's metadata databases. */
   async occupied(prefix: string): Promise<string[]> {
     const own: readonly string[] = metadataDatabases
     return (await this.#databases()).filter((name) => name.startsWith(`${prefix}_`) || own.includes(name))

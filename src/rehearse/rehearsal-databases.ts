@@ -4,7 +4,7 @@ import { metadataDatabase, metadataDatabases } from '../domain/namespace.ts'
 import type { RehearsalCluster } from './rehearsal-cluster.ts'
 import { RehearsalFailure } from './rehearsal-failure.ts'
 
-/** What a rehearsal reads of the record of a sync. */
+/** The fields that a rehearsal reads from the record of a sync. */
 interface StoredRecord {
   _id: string
   configuration?: { includeNamespaces?: { database?: string }[] | null }
@@ -13,8 +13,8 @@ interface StoredRecord {
 type Clusters = Record<'source' | 'destination', RehearsalCluster>
 
 /**
- * The databases of one rehearsal. They are claimed before anything is written, and only what is claimed is dropped: two
- * rehearsals with the same prefix, or a sync that somebody starts meanwhile, do not lose anything.
+ * The databases of one rehearsal. It claims them before it writes anything, and it drops only claimed databases.
+ * Therefore another rehearsal with the same prefix, or a sync that somebody starts meanwhile, loses nothing.
  */
 export class RehearsalDatabases {
   /** The databases that are synced. */
@@ -45,8 +45,8 @@ export class RehearsalDatabases {
   }
 
   /**
-   * Allows writes on cluster1 if this rehearsal's sync has blocked them, and drops what it has created. Tries every step, and
-   * returns what did not succeed, with what to do.
+   * Allows writes on cluster1 if this rehearsal's sync has blocked them, and drops the databases that the rehearsal has
+   * created. It tries every step, and returns a description of each failure with its remedy.
    */
   async cleanUp(blockWrites: boolean): Promise<string[]> {
     const { source, destination } = this.#clusters
@@ -71,7 +71,7 @@ export class RehearsalDatabases {
     return problems
   }
 
-  /** True if the sync that is stored on cluster1 is that of exactly these databases. */
+  /** True if the sync that is stored on cluster1 includes exactly these databases. */
   async #isSyncOwn(): Promise<boolean> {
     const records = this.#clusters.destination.client.db(metadataDatabase).collection<StoredRecord>('sync')
     const record = await records.findOne({ _id: 'sync' })

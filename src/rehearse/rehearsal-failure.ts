@@ -1,4 +1,4 @@
-/** The rehearsal cannot begin or cannot go on. The message says what was under way and what to do. */
+/** The rehearsal cannot begin or cannot continue. The message says what happened and, if possible, what to do. */
 export class RehearsalFailure extends Error {
   override readonly name = 'RehearsalFailure'
 }

@@ -13,18 +13,21 @@ export interface RehearsalReport {
   probes: ProbeResult[]
   /** Null if the sync did not complete. */
   sync: RehearsalResult | null
-  /** The result of the comparison after the commit, with the first differences as text; null if there was none. */
+  /** The result of the comparison after the commit, with the first differences as text; null if nothing was compared. */
   comparison: { equal: boolean; documents: number; differences: string[] } | null
   /** Why the rehearsal ended early; null if it did not. */
   failure: string | null
-  /** How long the copy of the source's user databases would take, from the measured rate. */
+  /** An estimate of the time that a copy of the source's user databases takes, from the measured rates; null without rates. */
   estimate: CopyEstimate | null
-  /** Databases that were created and dropped again, on both clusters. */
+  /** The databases that the rehearsal created and dropped again, on both clusters. */
   touched: string[]
   notRehearsed: string[]
 }
 
-/** Hours for the given bytes at the median, at the 90th and at the 10th percentile of the measured rates. */
+/**
+ * Hours for copying `dataBytes` at the median (`hours`), the 90th (`hoursLow`) and the 10th percentile (`hoursHigh`) of
+ * the measured rates.
+ */
 export interface CopyEstimate {
   dataBytes: number
   hours: number
@@ -39,7 +42,7 @@ export function estimateCopy(dataBytes: number, sync: RehearsalResult | null): C
   return { dataBytes, hours: hours(rate.median), hoursLow: hours(rate.high), hoursHigh: hours(rate.low) }
 }
 
-/** The report as Markdown. A terminal shows the same text. */
+/** Returns the report as Markdown. A terminal shows the same text. */
 export function reportText(report: RehearsalReport): string {
   const { clusters, probes, sync, comparison, failure, estimate } = report
   const lines = [
@@ -98,7 +101,7 @@ function comparisonLines({ equal, documents, differences }: NonNullable<Rehearsa
 function estimateLines({ dataBytes, hours, hoursLow, hoursHigh }: CopyEstimate): string[] {
   return [
     `- copy of ${gigabytes(dataBytes)}: ${duration(hours)} at the median rate, ${duration(hoursLow)} to ${duration(hoursHigh)} between the 90th and the 10th percentile`,
-    '- The rates are those of documents of about 1 KB on clusters under this workload. Larger data than the cache, other document sizes, and secondary indexes change them.',
+    '- The rates are those of documents of about 1 KB on clusters under this workload. They change if the data is larger than the cache, with other document sizes, and with secondary indexes.',
   ]
 }
 

@@ -7,7 +7,7 @@ import { RehearsalFailure } from './rehearsal-failure.ts'
 import { Workload } from './workload.ts'
 
 const pollMS = 200
-/** A takeover waits until a lease has expired. The rest is for slow machines. */
+/** A takeover must wait until a lease has expired. The rest of this time is for slow machines. */
 const stepTimeoutMS = 300_000
 const writers = 2
 const writerPauseMS = 20
@@ -24,16 +24,16 @@ export interface RehearsalSetup {
 }
 
 export interface RehearsalResult {
-  /** Rate of the copy in bytes a second: the median, and the 10th and 90th percentile of its samples. */
+  /** Rate of the copy in bytes per second: the median, and the 10th (`low`) and 90th (`high`) percentile of its samples. */
   copyBytesPerSecond: { median: number; low: number; high: number } | null
   copySeconds: number
-  /** Steps of the workload, and how many of them the source refused. */
+  /** Number of steps of the workload, and number of those that the source refused. */
   workload: { steps: number; refused: number }
   eventsApplied: number
   lagSecondsMax: number
   /** Seconds from the SIGKILL of the coordinator until the other instance coordinated. */
   takeoverSeconds: number
-  /** The rehearsed commit: seconds for which applications would have to stop writing, and its verdict. */
+  /** The result of the rehearsed commit: how many seconds applications would have to stop writing, and the verdict. */
   dryRun: { outageSeconds: number; verdict: string }
   /** Seconds from `commit` to `canWrite`. */
   cutoverSeconds: number
@@ -42,8 +42,8 @@ export interface RehearsalResult {
 type Answer = { success: boolean; progress?: Progress }
 
 /**
- * One sync of the rehearsal's databases by two instances: copy under a workload, SIGKILL of the coordinator, a rehearsed
- * commit, a commit. The instances have ended when it returns or throws.
+ * Runs one sync of the rehearsal's databases by two instances: the copy under a workload, SIGKILL of the coordinator, a
+ * rehearsed commit and a commit. The instances have ended when `run` returns or throws.
  * @throws RehearsalFailure if a step fails or takes too long
  */
 export class Rehearsal {
@@ -67,7 +67,7 @@ export class Rehearsal {
     try {
       await Promise.all(['rehearsal-1', 'rehearsal-2'].map((id) => this.#launch(id)))
       writing = Promise.all(workloads.map((one) => one.run(AbortSignal.any([signal, stopWriting.signal]))))
-      // Avoids an unhandled rejection. A failure of the workload is thrown where `writing` is awaited.
+      // This avoids an unhandled rejection. A failure of the workload is thrown where `writing` is awaited.
       writing.catch(() => {})
       await this.#postAll('start', this.#startBody())
       report('sync started by two instances, while a workload changes documents and definitions')
@@ -77,7 +77,7 @@ export class Rehearsal {
       const takeoverSeconds = await this.#killCoordinator()
       report(`the other instance took over ${takeoverSeconds.toFixed(1)} s after the coordinator was killed`)
       await this.#writeFor(minutes * 30_000)
-      // The source is not blocked, so a write during the commit would make it fail.
+      // The source is not blocked, so a write during the commit would make the commit fail.
       stopWriting.abort()
       await writing
       const dryRun = await this.#dryRun()
@@ -129,7 +129,7 @@ export class Rehearsal {
     let before = { at: began, bytes: 0 }
     await this.#until('the copy ends', async () => {
       const all = await this.#progressOfAll()
-      // Each instance reports what it has copied itself.
+      // Each instance reports only the bytes that it has copied itself.
       const bytes = all.reduce((sum, one) => sum + (one.collectionCopy?.estimatedCopiedBytes ?? 0), 0)
       const at = performance.now()
       if (at - before.at >= 1_000 || (bytes > before.bytes && all.some(isCopied))) {
@@ -153,7 +153,10 @@ export class Rehearsal {
     }
   }
 
-  /** Kills the coordinator, waits for its successor, and starts it again. */
+  /**
+   * Kills the coordinator, waits for its successor, and starts the killed instance again. Returns the seconds until the
+   * takeover.
+   */
   async #killCoordinator(): Promise<number> {
     const all = await this.#progressOfAll()
     const { coordinatorID = null } = all[0] ?? {}
@@ -202,7 +205,7 @@ export class Rehearsal {
     await Promise.all([...this.#instances.values()].map((one) => one.post(command, body)))
   }
 
-  /** The progress of all instances that are connected. @throws RehearsalFailure if the sync has failed */
+  /** Returns the progress of all connected instances. @throws RehearsalFailure if the sync has failed */
   async #progressOfAll(): Promise<Progress[]> {
     const answers = await Promise.all([...this.#instances.values()].map((one) => one.get<Answer>('progress')))
     const all = answers.flatMap(({ progress }) => (progress ? [progress] : []))
@@ -212,7 +215,7 @@ export class Rehearsal {
     throw new RehearsalFailure(`the sync failed: ${error}: ${errorDescription}`)
   }
 
-  /** A request to an instance that has ended fails, so the end of the instance is reported instead. */
+  /** Runs `run`. Throws RehearsalFailure if an instance has ended, instead of the error of a request to that instance. */
   async #unlessEnded<T>(run: () => Promise<T>): Promise<T> {
     const [result] = await Promise.allSettled([run()])
     for (const one of this.#instances.values()) {
@@ -225,7 +228,7 @@ export class Rehearsal {
   async #until(what: string, holds: () => Promise<boolean>): Promise<void> {
     const deadline = performance.now() + stepTimeoutMS
     while (!(await this.#unlessEnded(holds))) {
-      if (performance.now() > deadline) throw new RehearsalFailure(`waited ${stepTimeoutMS / 1_000} s: ${what}`)
+      if (performance.now() > deadline) throw new RehearsalFailure(`waited ${stepTimeoutMS / 1_000} s for: ${what}`)
       await sleep(pollMS, undefined, { signal: this.#setup.signal })
     }
   }

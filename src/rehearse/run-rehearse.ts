@@ -21,17 +21,17 @@ import { writeProbes } from './write-probes.ts'
 export interface RehearseOptions {
   cluster0: string
   cluster1: string
-  /** Prefix of the rehearsal's databases. */
+  /** Prefix of the names of the rehearsal's databases. */
   prefix: string
   /** How long the workload runs after the copy. */
   minutes: number
-  /** Size of the data that is copied. */
+  /** Size of the data to copy. */
   megabytes: number
   blockWrites: boolean
   /** Seed of the workload; null for a random one. */
   seed: number | null
   json: boolean
-  /** A file for the report as Markdown; null for none. */
+  /** The file for the report as Markdown; null if none is wanted. */
   report: string | null
 }
 
@@ -45,9 +45,9 @@ export interface RehearseOutput {
 const differencesMax = 20
 
 /**
- * `tandem rehearse`: probes both clusters and runs a whole sync of generated data from cluster0 to cluster1, in databases
- * of its own, which it drops again. Returns the exit code: 0 passed, 1 a probe, the sync or the comparison failed,
- * 2 the rehearsal could not begin.
+ * `tandem rehearse`: probes both clusters and runs a whole sync of generated data from cluster0 to cluster1, in
+ * databases of its own, which it drops again. Returns the exit code: 0 if everything passed, 1 if a probe, the sync or
+ * the comparison failed, and 2 if the rehearsal could not begin.
  */
 export async function runRehearse(
   options: RehearseOptions,
@@ -57,7 +57,7 @@ export async function runRehearse(
   const source = new RehearsalCluster('cluster0', options.cluster0)
   const destination = new RehearsalCluster('cluster1', options.cluster1)
   try {
-    // Opened now, so that a file that cannot be written is reported before the rehearsal.
+    // The file is opened now, so that a file that cannot be written is reported before the rehearsal.
     const file = options.report === null ? null : openSync(options.report, 'w')
     const clusters = await prepared(source, destination, options)
     const databases = new RehearsalDatabases(options.prefix, { source, destination })
@@ -82,7 +82,10 @@ export async function runRehearse(
 const textOf = (error: unknown): string =>
   error instanceof RehearsalFailure ? redactUris(error.message) : errorText(error)
 
-/** Throws RehearsalFailure if the clusters have metadata of a sync, or databases of another rehearsal. */
+/**
+ * Returns facts about the clusters. Throws RehearsalFailure if they are not fit for a rehearsal, for example because
+ * they have the metadata of a sync or databases of another rehearsal.
+ */
 async function prepared(
   source: RehearsalCluster,
   destination: RehearsalCluster,
@@ -103,7 +106,7 @@ async function prepared(
     const stored = metadataDatabases.find((name) => occupied.includes(name))
     if (stored !== undefined) {
       throw new RehearsalFailure(
-        `${cluster.name} has the database ${stored}, so a sync of tandem is stored there; rehearse before it or after it has been removed`,
+        `${cluster.name} has the database ${stored}, so a sync of tandem is stored there; rehearse before that sync begins or after it has been removed`,
       )
     }
     if (occupied.length > 0) {
@@ -141,7 +144,7 @@ class Run {
     let failure: string | null = null
     try {
       probes = await this.#probe()
-      // A sync could stop or lose changes for the same reason, and would only take longer to show it.
+      // The same cause could stop the sync or make it lose changes, and a sync would take longer to show this.
       if (!probes.every(({ passed }) => passed)) throw new RehearsalFailure('a probe failed, so no sync was run')
       sync = await this.#sync()
       comparison = await this.#compare()

@@ -3,12 +3,12 @@ import { Random } from './random.ts'
 import { newFields } from './workload-values.ts'
 
 const documentsPerInsert = 1_000
-/** `filler` makes a document about 1 KB long. */
+/** With a `filler` of this length, a document is about 1 KB long. */
 const fillerLength = 700
 
 /**
- * Fills the source with the data that is copied: one large collection and a few small ones of each kind. Returns its
- * uncompressed bytes.
+ * Fills the source with the data to copy: one large collection, and small ones of other kinds. Returns the data's size
+ * in bytes, uncompressed.
  */
 export async function seedSource(
   client: MongoClient,

@@ -1,7 +1,7 @@
 import { Binary, Decimal128, Double, Int32, Long, MaxKey, MinKey, ObjectId, Timestamp } from 'mongodb'
 import type { Random } from './random.ts'
 
-/** Values that tools which decode documents lose or change. */
+/** Values that are lost or changed by tools that decode documents. */
 const oddValues: readonly ((random: Random) => unknown)[] = [
   () => new Double(-0),
   () => Number.NaN,
@@ -25,7 +25,7 @@ const oddValues: readonly ((random: Random) => unknown)[] = [
   (random) => ({ 10: 1, 2: random.below(3), '': 'an empty name', 'a.b': 1 }),
 ]
 
-/** About 300 bytes. `n` and `text` have indexes, and `expires` has a TTL index. */
+/** Returns fields of about 300 bytes. `n` and `text` have indexes, and `expires` has a TTL index. */
 export function newFields(random: Random): Record<string, unknown> {
   return {
     n: random.below(1_000),
@@ -35,7 +35,7 @@ export function newFields(random: Random): Record<string, unknown> {
   }
 }
 
-/** An `_id` of one of several types, some of which are equal in value but not in type. */
+/** Returns an `_id` of one of several types. Some of the `_id`s are equal in value but not in type. */
 export function idOf(random: Random, ids: number): unknown {
   const number = random.below(ids)
   return random.pick<() => unknown>([

@@ -11,7 +11,7 @@ interface World {
   random: Random
   database: () => Db
   collection: () => Collection<Row>
-  /** Steps of a transaction pass their session. */
+  /** The session of the steps in a transaction. */
   session?: ClientSession
 }
 
@@ -112,9 +112,9 @@ export interface WorkloadOptions {
 }
 
 /**
- * Changes documents and definitions at random until it is stopped: inserts, replacements, updates, deletes and
- * transactions, and now and then a change of a definition. A server error ends a step, not the workload.
- * @throws an error that no server reported
+ * Changes documents at random until it is stopped, by inserts, replacements, updates, deletes and transactions, and now
+ * and then changes a definition. An error of the server or the driver ends the step but not the workload.
+ * @throws any other error
  */
 export class Workload {
   readonly steps = { done: 0, refused: 0 }

@@ -4,7 +4,7 @@ import { expectAnswer, type Probe } from './probe.ts'
 
 const uuidMismatch = { code: 361, name: 'CollectionUUIDMismatch' }
 
-/** What tandem relies on when it writes documents to the destination. */
+/** Probes of server behavior on which tandem relies when it writes documents to the destination. */
 export const writeProbes: readonly Probe[] = [
   {
     name: 'documents are stored as they are',
@@ -12,7 +12,7 @@ export const writeProbes: readonly Probe[] = [
     reason: 'documents travel as bytes; a server that changes them on insert makes the clusters differ',
     run: async ({ db }) => {
       const collection = db.collection('bytes')
-      // Two fields of one name, names with dollar signs and dots, and an order that JavaScript does not keep.
+      // Two fields have the same name, names contain dollar signs and dots, and JavaScript would not keep the order.
       const document = joined([{ _id: 1 }, { a: 1 }, { a: 2 }, { $set: 1 }, { 'a.b': 1 }, { 2: 1 }, { 1: 1 }])
       await insert(collection, document)
       const stored = await bytesOf(collection, 1)
@@ -43,7 +43,7 @@ export const writeProbes: readonly Probe[] = [
       const answer = await errorOf(() =>
         db.command({ insert: 'by_uuid', documents: [{ _id: 1 }], collectionUUID: new BSON.UUID() }),
       )
-      // An insert reports the error among its write errors, which have no codeName.
+      // An insert reports the error as one of its write errors, which have no codeName.
       const { reply } = answer as { reply?: Document }
       const isRefused = answer.codeName === uuidMismatch.name || reply?.['writeErrors']?.[0]?.code === uuidMismatch.code
       expectAnswer(isRefused, uuidMismatch.name, answer)
@@ -53,7 +53,7 @@ export const writeProbes: readonly Probe[] = [
   {
     name: 'an update can depend on the server’s own clock',
     side: 'destination',
-    reason: 'instances hold their leases by the clock of the destination',
+    reason: 'leases of instances begin and expire by the clock of the destination',
     run: async ({ db }) => {
       const lease = db.collection('lease')
       await lease.insertOne({ name: 'one', until: new Date(0) })
@@ -85,7 +85,7 @@ async function bytesOf(collection: Collection, id: number): Promise<Buffer> {
   return Buffer.from(stored as unknown as Buffer)
 }
 
-/** One document with all fields, in this order. */
+/** Returns one document with the fields of all these documents, in this order. */
 function joined(documents: readonly Document[]): Buffer {
   const fields = documents.map((one) => Buffer.from(BSON.serialize(one)).subarray(4, -1))
   const document = Buffer.concat([Buffer.alloc(4), ...fields, Buffer.from([0])])

@@ -9,14 +9,14 @@ export interface CatchUpParts {
   context: RetryContext
   /** The time up to which the stream of a cluster is read. */
   readTime: (side: Side) => ClusterTime
-  /** True while the streams are not read because too many rechecks are open, and some wait until more is applied. */
+  /** True while the streams pause because too many rechecks are open, and some of these wait for changes to be applied. */
   isBlocked: () => boolean
   pause: () => Promise<void>
 }
 
 /**
- * Waits until the streams of both clusters have passed the current time. Resolves with true then, and with false as
- * soon as they are blocked: only the caller can apply what the rechecks wait for.
+ * Waits until the streams of both clusters have passed the current time. Resolves with true when they have, and with
+ * false as soon as `isBlocked` is true, because only the caller can get the changes applied for which rechecks wait.
  */
 export async function catchUp({ clusters, context, readTime, isBlocked, pause }: CatchUpParts): Promise<boolean> {
   const targetOf = async (side: Side): Promise<[Side, ClusterTime]> => {
@@ -27,7 +27,8 @@ export async function catchUp({ clusters, context, readTime, isBlocked, pause }:
     return [side, target]
   }
   for (const [side, target] of await Promise.all([targetOf('source'), targetOf('destination')])) {
-    // The stream must be past the target, because many events may share one time.
+    // The stream must have passed the target, because many events may share one time. The second no-op makes sure that
+    // it will.
     while (readTime(side) <= target) {
       if (isBlocked()) return false
       await pause()

@@ -8,7 +8,7 @@ import { toStored } from './verdict.ts'
 /** The partition numbers of the verifier's stream positions, stored next to those of event application. */
 export const streamPartition: Record<Side, number> = { source: -1, destination: -2 }
 
-/** A position that advances without passing a change is stored at this interval. */
+/** A position that has advanced without passing a change is stored at most this often. */
 const idlePositionMS = 10_000
 
 export interface CheckpointParts {
@@ -25,7 +25,7 @@ export interface CheckpointParts {
  */
 export class Checkpoint {
   readonly #parts: CheckpointParts
-  /** Finished ranges that are not stored yet. A suspect of a range has the number of the range or a lower one. */
+  /** Finished ranges that are not stored yet. A suspect of a range has this range's number or a lower one. */
   #doneRanges: { number: number; range: VerifiedRange }[] = []
   #range = 1
   #savedAt: Record<Side, number> = { source: 0, destination: 0 }
@@ -59,7 +59,8 @@ export class Checkpoint {
 
   /**
    * @param gone collections whose ranges are no longer needed
-   * @param isOver checked before positions advance, because another instance may be verifying by then
+   * @param isOver true when this verification has ended. Positions then do not advance, because another instance may be
+   * verifying
    */
   async save(followers: ReadonlyMap<Side, Follower>, gone: string[], isOver: () => boolean): Promise<void> {
     const { store, rechecks } = this.#parts

@@ -14,13 +14,13 @@ export interface ComparisonParts {
   context: RetryContext
   catalog: () => Catalog
   rechecks: Rechecks
-  /** Time up to which the source's changes are known. */
+  /** The time up to which the source's changes have been read. */
   knownTime: () => ClusterTime
 }
 
 export const comparisonsAtOnce = 2
 
-/** Reads documents on both clusters and resolves those that are equal. */
+/** Compares the documents of rechecks on both clusters, and resolves the rechecks of those that are equal. */
 export class RecheckComparison {
   readonly #parts: ComparisonParts
   constructor(parts: ComparisonParts) {
@@ -80,16 +80,16 @@ export class RecheckComparison {
       if (byIdentity.delete(identityKey(recheck.idElement))) unequal.push(recheck)
       else equal.push(recheck)
     }
-    // Under a collation, the read may also find documents whose `_id` is another string that compares equal. They get
-    // rechecks of their own.
+    // Under a collation, the read may also return documents whose `_id` is a different string that compares equal. If
+    // they differ, they get rechecks of their own.
     for (const idElement of byIdentity.values()) this.#parts.rechecks.foundDifferent(entry.uuid, idElement)
     this.#parts.rechecks.different(unequal, now)
     this.#parts.rechecks.equal(equal)
   }
 
   /**
-   * Returns the `_id` elements of documents that differ now; null when the collection was renamed or dropped.
-   * @param documentKeys the document keys that are known, by identity
+   * Returns the `_id` elements of the documents that differ now, or null if the collection was renamed or dropped.
+   * @param documentKeys the known document keys, by identity key
    */
   async findDifferent(
     entry: CatalogEntry,

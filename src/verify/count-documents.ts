@@ -7,7 +7,9 @@ import type { Side } from './rechecks.ts'
 
 const atOnce = 16
 
-/** A count reads the statistics of every collection, so the interval grows by `countCollectionMS` per collection. */
+/**
+ * Interval between counts. It grows by `countCollectionMS` per collection, because a count reads each one's statistics.
+ */
 const countMS = 5_000
 const countCollectionMS = 250
 /**
@@ -16,7 +18,7 @@ const countCollectionMS = 250
  */
 const countedAtVerdict = 100
 
-/** The total number of documents in the collections of the catalog, on each cluster, by server statistics. */
+/** Counts the documents of all collections in the catalog, on each cluster, from the server's statistics. */
 export class DocumentCounts {
   readonly #clusters: BothClusters
   readonly #catalog: () => Catalog
@@ -27,7 +29,7 @@ export class DocumentCounts {
     this.#catalog = catalog
   }
 
-  /** The last counts. */
+  /** The result of the last count. */
   get latest(): Readonly<Record<Side, number>> {
     return this.#latest
   }
@@ -37,7 +39,7 @@ export class DocumentCounts {
     return countMS + countCollectionMS * this.#catalog().entries().length
   }
 
-  /** True while the collections are few enough to be counted for a verdict. */
+  /** True while there are few enough collections to count their documents for a verdict. */
   get isQuick(): boolean {
     return this.#catalog().entries().length <= countedAtVerdict
   }

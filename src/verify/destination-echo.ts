@@ -1,6 +1,6 @@
 import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
 
-/** After this wait (ms), documents are compared anyway: to compare twice is better than to wait for a slow stream. */
+/** After this wait (ms), documents are compared anyway: comparing twice is better than waiting for a slow stream. */
 const patienceMS = 1_000
 
 interface Sample {
@@ -12,8 +12,8 @@ interface Sample {
 
 /**
  * Computes the source time up to which changed documents should be compared. The write that applies a change is itself
- * a change on the destination, which the destination's stream delivers a little later and which requires a comparison
- * too. A comparison before that would therefore be repeated.
+ * a change on the destination. The destination's stream delivers it a little later, and it requires a comparison too.
+ * An earlier comparison would therefore be repeated.
  */
 export class DestinationEcho {
   #comparable: ClusterTime = 0n
@@ -31,7 +31,7 @@ export class DestinationEcho {
       if (sample) this.#comparable = sample.applied
       this.#sample = { applied, written: latest, takenAt: now }
     }
-    // After a restart, event application begins at an earlier time.
+    // `applied` may be earlier than before, because event application restarts at an earlier position.
     return earlierOf(this.#comparable, applied)
   }
 }

@@ -47,13 +47,13 @@ const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'de
  *           or loses partitions ◀──────────────────────────────────────────────────────────────────────────┘
  *
  * On the source, the follower uses the batches that event application reads instead of a second stream, wherever
- * possible. Either stream continues from the follower's position, and its changes are recorded in the same way, so what
- * is stored does not depend on which stream a batch is from. The follower itself parses the events, from the server's
- * bytes, before event application has processed them.
+ * possible. Both streams continue from the follower's position, and their changes are recorded in the same way. So it
+ * makes no difference to what is stored which of the two delivered a batch. The follower itself parses the events, from
+ * the server's bytes, before event application has processed them.
  */
 export class Follower {
   readonly #parts: FollowerParts
-  /** Positions of the recorded batches that `takePosition` has not returned or passed yet, oldest first. */
+  /** Positions of recorded batches, oldest first. `takePosition` removes those up to the position that it returns. */
   #positions: { batch: number; isEmpty: boolean; position: StreamPosition; begunAt: number }[] = []
   #newest = 0
   /** Every event up to here is recorded. */
@@ -62,12 +62,12 @@ export class Follower {
   #answered = false
   #share: Share | null = null
   /**
-   * How many runs of the shared stream had begun at the last `wake`; -1 before it. The follower joins only a run that
-   * begins later. Such a run shows that the commit that requested the verdict was abandoned.
+   * How many runs of the shared stream had begun at the last `wake`; -1 before the first. The follower joins only a run
+   * that begins later, which shows that the commit that requested the verdict was abandoned.
    */
   #joinsAfter = -1
   #sourceUuids = new Map<string, string>()
-  /** UUIDs in this batch that are not in the catalog. */
+  /** Destination UUIDs in this batch that are not in the catalog. */
   #foreign = new Set<string>()
 
   constructor(parts: FollowerParts) {
@@ -75,7 +75,7 @@ export class Follower {
     this.#position = parts.start
   }
 
-  /** Number of the newest batch taken; 0 before the first. */
+  /** Number of the newest recorded batch; 0 before the first. */
   get newest(): number {
     return this.#newest
   }
@@ -91,8 +91,8 @@ export class Follower {
   }
 
   /**
-   * Leaves the shared stream, whose pace event application sets, and polls an own stream at short intervals. Called
-   * before a caller waits for `time` to pass a cluster time.
+   * Leaves the shared stream, because event application sets its pace, and polls a stream of its own at short
+   * intervals. Call this before you wait for `time` to pass a cluster time.
    */
   wake(): void {
     this.#pollsFast = true
@@ -165,8 +165,8 @@ export class Follower {
 
   /**
    * Returns the position right after batch `safeBatch`, which is the last position that may be stored
-   * (`Rechecks.safeBatch`). Returns null if it was returned before. Without `alsoIdle`, also returns null if no batch
-   * since the last returned position contains a change.
+   * (`Rechecks.safeBatch`). Returns null if it has already returned that position. Without `alsoIdle`, it also returns
+   * null if no batch since the last returned position contains a change.
    */
   takePosition(safeBatch: number, alsoIdle: boolean): StreamPosition | null {
     const after = this.#positions.findIndex(({ batch }) => batch > safeBatch)

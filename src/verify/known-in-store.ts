@@ -1,17 +1,17 @@
-/** A stored recheck, as one that is removed names it. */
+/** Identifies a stored recheck for its removal. */
 export interface Identified {
   /** Equal for all encodings of one identity, such as 1 and NumberLong(1). */
   readonly key: string
   readonly uuid: string
   readonly idElement: Buffer
-  /** The token with which it was stored last; null if an earlier release stored it. */
+  /** The token of its last write to the store; null if an earlier release stored it. */
   readonly token: string | null
 }
 
 /**
- * Tracks the rechecks that are in the store: they were written there or read from there, and not removed since. Only
- * these are removed, because a `delete` that matches nothing is expensive: the server scans the tombstones of all
- * recently removed documents, and a majority write that changes nothing waits for the newest oplog entry.
+ * Tracks the rechecks that are in the store: those that were written to it or read from it, and have not been removed
+ * since. No others are removed, because a `delete` that matches nothing is expensive: the server scans the tombstones
+ * of all recently removed documents, and a majority write that changes nothing waits for the newest oplog entry.
  */
 export class KnownInStore {
   readonly #kept = new Map<string, Identified>()
@@ -31,7 +31,7 @@ export class KnownInStore {
     this.#removable.set(key, entry)
   }
 
-  /** Forgets a recheck that stays in the store, until it is read from the store again. */
+  /** Stops tracking a recheck that stays in the store. Reading it from the store adds it again. */
   drop(key: string): void {
     this.#kept.delete(key)
   }

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { idElementOf, identityKey } from '../documents/identity.ts'
 import type { Side } from './rechecks.ts'
 
-/** Maximum number of unpaired documents of one side. With more, all of them become suspects and are compared again. */
+/** Maximum number of unpaired documents of one side. With more, the unpaired documents of both sides become suspects. */
 const unpairedMax = 4_000
 
 interface Unpaired {
@@ -16,9 +16,9 @@ export function digestOf(document: Buffer): string {
 }
 
 /**
- * Pairs the documents of two cursors that should be equal and in (nearly) the same order, and reports those that are
- * not byte for byte equal. It compares `_id`s only for equality, so it does not depend on MongoDB's sort order. A
- * document that is on one side only stays unpaired.
+ * Pairs the documents of two cursors, which should return equal documents in (nearly) the same order, and reports those
+ * that are not equal byte for byte. It compares `_id`s only for equality, so it does not depend on MongoDB's sort
+ * order. A document that only one side has stays unpaired.
  */
 export class DocumentPairing {
   readonly #suspect: (idElement: Buffer) => void
@@ -54,8 +54,8 @@ export class DocumentPairing {
   }
 
   /**
-   * Takes a document that does not have its pair at the same position on the other side. The pair came earlier, comes
-   * later, or does not exist.
+   * Takes a document whose counterpart is not at the same position on the other side. The counterpart came earlier,
+   * comes later, or does not exist.
    */
   single(side: Side, document: Buffer): void {
     const idElement = idElementOf(document)

@@ -1,9 +1,9 @@
 /**
- * How much of both clusters the verifier's scan reads ahead. A reply is under way for at least a round trip, so over
- * distance more must be requested at a time for the same throughput.
+ * How much the verifier's scan requests from both clusters at a time. A reply takes at least one round trip, so a
+ * distant cluster needs larger requests for the same throughput.
  */
 export interface ReadAhead {
-  /** Ranges that are compared at a time. Both sides of each are read. */
+  /** Number of ranges that are compared at a time, each on both sides. */
   ranges: number
   /** Bytes of one batch of one side. */
   batchBytes: number
@@ -11,23 +11,25 @@ export interface ReadAhead {
 
 const mebibyte = 1024 * 1024
 
-/** Enough while a reply takes about as long as the comparison of the batch before it. */
+/** Enough while a reply takes about as long as the comparison of the previous batch. */
 const rangesNearby = 2
-/** The smallest batch, and the one that is used nearby: larger ones need more memory and take no less time. */
+/** The smallest batch, used for nearby clusters: larger batches would need more memory and save no time. */
 const batchBytesMin = 2 * mebibyte
-/** A quarter of a segment, so that the end of a range costs little of what was read ahead. */
+/** A quarter of a segment, so that little capacity is idle at the end of a range. */
 const batchBytesMax = 8 * mebibyte
-/** What is read from one cluster in a second at best: one process compares no more than that. */
+/** The highest useful read rate from one cluster: one process compares at most 200 MiB a second. */
 const bytesPerMS = (200 * mebibyte) / 1_000
 /**
- * The most that is requested or kept in memory for all ranges. Each has two batches of each side: the one that is compared
- * and the next one. The driver holds a reply in pieces and as a whole for a moment, so the process may grow by twice this.
+ * Maximum number of bytes requested or in memory for all ranges. Each range has two batches of each side: the one being
+ * compared and the next one. The driver briefly holds a reply both in pieces and as a whole, so the process may grow by
+ * twice this.
  */
 const memoryMax = 64 * mebibyte
 const batchesPerRange = 4
 
 /**
- * More ranges come first, because they also hide the round trip with which each range begins. Larger batches follow.
+ * Computes the read-ahead. It first raises the number of ranges, which also hides the initial round trip of each range,
+ * and only then the size of the batches.
  * @param roundTripMS to the slower cluster
  * @param rangesMax the number of ranges that the load level or the operator allows, at least 1
  */
@@ -41,7 +43,7 @@ export function readAhead(roundTripMS: number, rangesMax: number): ReadAhead {
   return { ranges, batchBytes: Math.floor(batchBytes) }
 }
 
-/** The most that this read-ahead keeps in memory. */
+/** Maximum number of bytes that this read-ahead has in memory. */
 export function bytesAhead({ ranges, batchBytes }: ReadAhead): number {
   return ranges * batchesPerRange * batchBytes
 }

@@ -19,7 +19,8 @@ export function onSource(entry: CatalogEntry): SourceCollection {
 }
 
 /**
- * Takes the new name from an error of a source read, so that reads use this name before the rename event is applied.
+ * Takes the collection's new name from the error of a source read, so that reads use it before the rename event is
+ * applied.
  */
 export function followName(entry: CatalogEntry, error: unknown): void {
   entry.sourceName = renamedTo(error) ?? entry.sourceName
@@ -31,16 +32,17 @@ export function onDestination(entry: CatalogEntry): SourceCollection {
 }
 
 /**
- * Bytes of source documents that are kept while the destination is read. Of all further documents, only digests are
- * kept.
+ * Bytes of source documents that are kept in memory while the destination is read. Of further documents, only the
+ * digests are kept.
  */
 const keptBytesMax = 4 * 1024 * 1024
 
 /**
- * Reads the documents with these `_id`s from both clusters and returns the `_id` elements of those that are not byte
- * for byte equal. Throws MovedError when the collection was renamed or dropped.
- * @param documentKeys the document keys of events, by identity. The source's documents with these keys are read from one
- * shard each. Those that are not found there, and all others, are read by `_id`, as are all documents on the destination
+ * Reads the documents with these `_id`s from both clusters and returns the `_id` elements of those that are not equal
+ * byte for byte. Throws MovedError when the collection was renamed or dropped.
+ * @param documentKeys the document keys of events, by identity key. Each source document with such a key is read from
+ * one shard. If it is not there, it is read by `_id`, as are all other documents of the source and all of the
+ * destination
  */
 export async function findDifferent(
   clusters: BothClusters,
@@ -56,7 +58,7 @@ export async function findDifferent(
     const key = identityKey(idElement)
     keptBytes += document.length
     const content = keptBytes > keptBytesMax ? digestOf(document) : document
-    // Two documents on two shards have the same `_id`. No single document on the destination can be equal to both.
+    // If two documents on two shards have the same `_id`, no single document on the destination can be equal to both.
     expected.set(key, { content: expected.has(key) ? noDigest : content, idElement: Buffer.from(idElement) })
   }
   const open = await eachTargeted(clusters, entry, idElements, documentKeys, notBefore, takeExpected)
@@ -77,7 +79,7 @@ export async function findDifferent(
 /** Maximum number of documents that one `find` reads. */
 export const comparedAtOnce = 1_000
 
-/** True if one of these documents differs, or if the collection was renamed or dropped meanwhile. */
+/** Returns true if at least one of these documents differs, or if the collection was renamed or dropped meanwhile. */
 export async function isAnyDifferent(
   clusters: BothClusters,
   entry: CatalogEntry,
@@ -108,7 +110,7 @@ export interface Explanation extends Pick<Mismatch, 'kind' | 'field'> {
 }
 
 /**
- * Explains how one document differs; null when it is equal now. Throws FatalError DuplicateDocumentId when the source
+ * Returns how one document differs, or null if it is equal now. Throws FatalError DuplicateDocumentId when the source
  * has two documents with this `_id`.
  */
 export async function explain(
@@ -128,7 +130,7 @@ export async function explain(
   return field === null ? null : { kind: 'content', field, ...own }
 }
 
-/** Reads all documents with this `_id`. There is more than one only when several shards hold one each. */
+/** Reads all documents with this `_id`. There can be several only if they are on different shards. */
 async function readAll(clusters: BothClusters, side: Side, entry: CatalogEntry, idElement: Buffer): Promise<Buffer[]> {
   const found: Buffer[] = []
   await eachDocument(clusters, side, entry, { ids: [idOf(idElement)] }, clusters[side].latest, (document) => {
@@ -138,8 +140,8 @@ async function readAll(clusters: BothClusters, side: Side, entry: CatalogEntry, 
 }
 
 /**
- * Reads the source's documents that have a known document key, each from one shard. Returns the `_id` elements of those
- * that must be read by `_id`.
+ * Reads the source's documents whose document key is known, each from one shard. Returns the `_id` elements of the
+ * documents that must still be read by `_id`.
  */
 async function eachTargeted(
   clusters: BothClusters,

@@ -6,21 +6,21 @@ import { type Identified, KnownInStore } from './known-in-store.ts'
 
 export type Side = 'source' | 'destination'
 
-/** A document that must be compared (again), because it changed or was found different. */
+/** A document that must be compared (again), because it changed or a comparison found it different. */
 export interface Recheck {
   readonly key: string
   /** UUID of its collection on the source. */
   readonly uuid: string
-  /** The whole `_id` element, copied out of the event or document. */
+  /** The whole `_id` element, copied from the event or document. */
   readonly idElement: Buffer
   /**
-   * The document key that all its events name, by which the source's document is read; null if it must be read by `_id`.
-   * Only a read by `_id` finds two documents of the source with one `_id`. The second one appears by an insert, or a
-   * scan finds it. So a recheck for any reason but an update or a replacement has no key, and neither has one that was
-   * compared before or is stored.
+   * The document key in all events of the document, by which it is read on the source; null if it must be read by
+   * `_id`. Only a read by `_id` finds two source documents with the same `_id`. The second one appears through an
+   * insert, or the scan finds it. So only a recheck that updates or replacements alone created has a key, and it loses
+   * the key when it is found different or is stored.
    */
   documentKey: Buffer | null
-  /** Time of the newest change on the source. The comparison waits until that change is applied. */
+  /** Time of the document's newest change on the source. The comparison waits until that change is applied. */
   changedAt: ClusterTime
   /**
    * The newest batch of each stream with an event of the document; 0 for none. Stored positions stay before that batch
@@ -28,36 +28,37 @@ export interface Recheck {
    */
   newestBatch: Record<Side, number>
   /**
-   * Number of the range whose scan found it different; 0 if none did, or if a stream has an event of it (`safeRange`).
+   * Number of the range in which the scan found the document different; 0 if the scan did not, or if a stream has an
+   * event of the document (`safeRange`).
    */
   range: number
-  /** True when the stored entry suffices: after a crash, the document is still compared before any verdict. */
+  /** True if the stored entry is enough for the document to be compared before any verdict even after a crash. */
   stored: boolean
-  /** The token with which it is stored; null if this verifier has not stored it. */
+  /** The token of its entry in the store; null if this verifier has not stored it. */
   token: string | null
   /**
-   * True if neither a stream nor a scan would create this recheck again after a restart. It is then stored before any
+   * True if neither a stream nor the scan would create this recheck again after a restart. It is then stored before any
    * position advances.
    */
   mustStore: boolean
-  /** Number of attempts since its last change that did not find it equal. */
+  /** Number of comparisons since its last change that did not find it equal. */
   attempts: number
   /** The earliest time of the next comparison, in milliseconds of `performance.now()`. */
   notBefore: number
 }
 
-/** Above this many open rechecks, reading the streams and scanning pause until some are resolved. */
+/** With this many open rechecks, the streams and the scan pause until some are resolved. */
 const outstandingMax = 60_000
 /** Half the first delay (ms) before a different document is compared again. The delay doubles each time. */
 const retryDelayMS = 100
 const retryDelayMaxMS = 5_000
-/** After this many attempts (about 3 s with these delays), a recheck that stays different moves to the store. */
+/** After this many comparisons (about 3 s with these delays), a recheck that stays different moves to the store. */
 const attemptsInMemory = 5
 
-/** Entries removed from the store with one call, which takes the destination tens of milliseconds. */
+/** Number of entries that one call removes from the store. It takes the destination tens of milliseconds. */
 const removedAtOnce = 1_000
 
-/** A longer document key is not kept, in bytes. With `outstandingMax`, keys take at most 15 MB. */
+/** Document keys of more bytes than this are not kept, so that `outstandingMax` keys take at most 15 MB. */
 const documentKeyMax = 256
 
 const sides = ['source', 'destination'] as const
@@ -65,14 +66,15 @@ const sides = ['source', 'destination'] as const
 /**
  * All documents that must be compared (again), by identity. There is one recheck per document, however often it
  * changes. The change streams are the durable queue: most rechecks exist only in memory, and the stored position of
- * each stream stays before the newest batch with an event of such a document. This is safe in a crash at any time:
+ * each stream stays before the newest batch with an event of such a document. This is safe if the process crashes at
+ * any time:
  *
  * - Assume that a document changed on one side after it was last compared equal, and that `newest` is the last batch of
  *   that side's stream with an event of the document. The stored position is before `newest`, so a restart reads
  *   `newest` again and creates the recheck again. The events of earlier batches are not needed: they are of the same
  *   side, and a comparison reads the current document, not the event.
- * - Therefore a frequently changed document does not hold the position back: each change lets the position advance to
- *   the batch before it.
+ * - Therefore a document that changes often does not hold the position back: each change lets the position advance to
+ *   the batch before that change.
  * - A document that a scan found different may have no event. Its range is not stored as done until the document is
  *   resolved or stored, or until a stream has an event of it. From then on, the position of that stream covers it.
  * - Only a document that stays different over several comparisons is stored on its own. The store then covers it until
@@ -124,7 +126,7 @@ export class Rechecks {
     if (recheck.newestBatch.source === 0 && recheck.newestBatch.destination === 0) recheck.range ||= range
   }
 
-  /** Called when a comparison by an equal `_id` (under a collation) also read this document and found it different. */
+  /** Called when a comparison of another `_id`, equal to this one under a collation, also found this document different. */
   foundDifferent(uuid: string, idElement: Buffer): void {
     this.#known(uuid, idElement).mustStore = true
   }
@@ -185,8 +187,8 @@ export class Rechecks {
 
   /**
    * Resolves rechecks that were compared equal or whose collection was dropped. If the document has changed since, the
-   * recheck of that change stays. A stored entry may be there because of a second document with the same `_id`, which
-   * a read by the document key has not found. It stays until it is compared by `_id`.
+   * recheck of that change stays. A stored entry may exist because of a second document with the same `_id`, which a
+   * read by document key does not find. The entry stays until a read by `_id` has compared it.
    */
   equal(rechecks: readonly Recheck[]): void {
     for (const recheck of rechecks) {
@@ -195,7 +197,10 @@ export class Rechecks {
     }
   }
 
-  /** Takes back rechecks that are not equal yet or were not compared. They wait again, merged with newer changes. */
+  /**
+   * Takes back rechecks that are not equal yet or were not compared. They wait again, and newer changes are merged into
+   * them.
+   */
   different(rechecks: readonly Recheck[], now: number): void {
     for (const recheck of rechecks) {
       this.#taken.delete(recheck)
@@ -211,7 +216,7 @@ export class Rechecks {
     }
   }
 
-  /** The number of the last batch of a side up to which the stored position may advance. */
+  /** Returns the number of the last batch of this side that the stored position may pass. */
   safeBatch(side: Side, newest: number): number {
     let safe = newest
     for (const recheck of this.#open()) {
@@ -221,7 +226,7 @@ export class Rechecks {
     return safe
   }
 
-  /** The number up to which scanned ranges may be stored as done. */
+  /** Returns the number of the last scanned range that may be stored as done. */
   safeRange(): number {
     let safe = Number.POSITIVE_INFINITY
     for (const recheck of this.#open()) {
@@ -232,8 +237,8 @@ export class Rechecks {
   }
 
   /**
-   * Returns the rechecks to store now: those that stay different, or with `everything` all that are not being compared.
-   * Positions stay before them until `endStoring` is called.
+   * Returns the rechecks to store now: those that stay different or, with `everything`, all that are not being
+   * compared. Positions stay before them until `endStoring` is called.
    */
   beginStoring(what: 'stillDifferent' | 'everything'): Recheck[] {
     // A failed attempt may have stored nothing.
@@ -265,7 +270,7 @@ export class Rechecks {
     }
   }
 
-  /** Called for a recheck that was read from the store and compared equal. */
+  /** Called when a recheck that was read from the store was compared equal. */
   equalInStore({ uuid, idElement, token }: Omit<Identified, 'key'>): void {
     const key = uuid + identityKey(idElement)
     this.#store.add({ key, uuid, idElement, token })

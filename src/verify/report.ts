@@ -3,13 +3,13 @@ import type { VerificationSide } from '../domain/progress.ts'
 
 /** The progress of the verification on one cluster. */
 export interface VerifiedSoFar {
-  /** Documents of all collections in the catalog, by server statistics. */
+  /** Number of documents in all collections of the catalog, from the server's statistics. */
   documents: number
-  /** Documents read by the scan. */
+  /** Number of documents that the scan has read. */
   read: number
   /** The newest known cluster time. */
   latest: ClusterTime
-  /** The time up to which changes are recorded; 0 before the stream is read. */
+  /** The time up to which changes are recorded; 0 before the verification has begun. */
   known: ClusterTime
   /** Null before the scan starts. */
   collections: { scanned: number; total: number } | null

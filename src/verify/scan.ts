@@ -23,12 +23,12 @@ export interface ScanParts {
   metadata: Metadata
   context: RetryContext
   catalog: () => Catalog
-  /** Reads include all changes up to these times. The streams contain all later changes. */
+  /** Reads include all changes up to these times. The streams deliver all later changes. */
   notBefore: { source: ClusterTime; destination: ClusterTime }
   suspect: (entry: CatalogEntry, idElement: Buffer) => void
-  /** Resolves when the next batch may be read and its suspects may be reported. */
+  /** Resolves when there is capacity to read the next batch and to report its suspects. */
   waitForCapacity: (bytesRead: number) => Promise<void>
-  /** How much to read at a time now. */
+  /** Returns how much to read at a time now. */
   readAhead: () => ReadAhead
   done: (range: VerifiedRange) => void
 }
@@ -39,7 +39,7 @@ interface Range extends RangeBounds {
 }
 
 const firstBatchMax = 2_500
-/** Approximate number of segments that one read loads, estimated from the collections' sizes. */
+/** Approximate number of segments that one read of the metadata loads, estimated from the sizes of the collections. */
 const segmentsAtOnce = 1_000
 /**
  * If this many consecutive attempts do not find a collection on the destination, another program has dropped it.
@@ -59,7 +59,7 @@ export class Scan {
   readonly #planned = new Map<string, number>()
   /** The number of consecutive reads that did not find a collection on the destination. */
   readonly #misses = new Map<string, number>()
-  /** Until everything is compared once, or a verdict is requested, secondaries of the source may be read. */
+  /** True until everything is compared once or a verdict is requested. Until then, secondaries of the source may be read. */
   #isFirstPass = true
 
   constructor(parts: ScanParts, done: VerifiedRange[]) {
@@ -67,7 +67,7 @@ export class Scan {
     for (const range of done) this.#add(range)
   }
 
-  /** Documents of the finished ranges of existing collections, per side. */
+  /** Number of documents in the finished ranges of the collections in the catalog, for each side. */
   get documents(): { source: number; destination: number } {
     const sum = { source: 0, destination: 0 }
     for (const entry of this.#parts.catalog().entries()) {
@@ -130,7 +130,8 @@ export class Scan {
 
   /**
    * Returns the unfinished ranges of these collections. The ranges are the segments of the copy, or one range for a
-   * collection without segments. Those of a collection that was copied in natural order are stored with its segment.
+   * collection without segments. A collection that was copied in natural order has one segment, which stores the bounds
+   * of its ranges.
    */
   async #open(entries: CatalogEntry[]): Promise<Range[]> {
     const segments = await this.#parts.metadata.segments.load(entries.map(({ uuid }) => uuid))
@@ -144,7 +145,7 @@ export class Scan {
     })
   }
 
-  /** Compares as many ranges at a time as are to be read ahead. After a failure, no further range is begun. */
+  /** Compares as many ranges at a time as `readAhead` says. After a failure, it begins no further range. */
   async #compareAll(ranges: Range[]): Promise<void> {
     const queue = [...ranges]
     const underWay = new Set<Promise<unknown>>()
@@ -182,8 +183,8 @@ export class Scan {
         if (context.signal.aborted) throw new StoppedError()
         const lost = codeOf(error) === code.cappedPositionLost
         if (renamedTo(error) === undefined && !lost) throw error
-        // The collection was renamed or dropped and that event is not applied yet, or it is capped and the server has
-        // deleted the documents at the cursor's position. The next run compares this range.
+        // Either the collection was renamed or dropped and that event is not applied yet, or it is capped and the
+        // server has deleted the documents at the cursor's position. The next run compares this range.
         await this.#refuseGone(uuid)
       }
     })
@@ -201,7 +202,7 @@ export class Scan {
       listCollections(source, entry.database),
       listCollections(destination, entry.database),
     ])
-    // If the source no longer has it either, event application will still apply its drop event, possibly late.
+    // If the source no longer has the collection either, event application will apply its drop event, possibly late.
     const isMissed =
       wanted.some((one) => one.uuid === uuid) && !existing.some((one) => one.uuid === entry.destinationUUID)
     const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0
@@ -235,7 +236,8 @@ export class Scan {
         throw source.reason
       }
       if (destination.status === 'rejected') throw destination.reason
-      // A range with a lower bound and no upper bound ends before _id MaxKey, so that document is compared separately.
+      // A range with a lower bound but no upper bound ends before `_id` MaxKey. A document with that `_id` is compared
+      // separately.
       if (bounds.from && !bounds.to) suspect(current, maxKeyElement)
       return await compareRange(
         source.value,
@@ -257,8 +259,9 @@ export class Scan {
 }
 
 /**
- * The number of documents of a range's first batch. It saves a round trip of each range when the copy has found how large
- * the collection's documents are. Half a batch leaves room for documents that are larger than the others.
+ * Returns the number of documents in a range's first batch. If the copy has recorded the size of the collection's
+ * documents, a larger first batch saves one round trip in each range. It aims at half of `bytes`, in case the first
+ * documents are larger than the average.
  */
 function firstBatchOf({ estimatedBytes, estimatedDocuments }: CatalogEntry, bytes: number): number {
   if (estimatedBytes === 0 || estimatedDocuments === 0) return firstBatchDocuments

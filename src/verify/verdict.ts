@@ -22,7 +22,7 @@ export interface VerdictParts {
   knownTime: () => ClusterTime
 }
 
-/** The number of documents that differ, and the first `listedMax` of them. */
+/** The number of documents that differ, and the rechecks of the first `listedMax` of them. */
 export interface Open {
   total: number
   first: StoredRecheck[]
@@ -32,8 +32,9 @@ const maxTime: ClusterTime = (1n << 64n) - 1n
 
 /**
  * Compares all open rechecks: first those in memory, then the stored ones, page by page. The next page is read while
- * one is compared. Only rechecks that are still different are written. Because users are waiting, at most one command
- * removes entries that were compared equal. The equal entries that remain are compared again later, which is harmless.
+ * the current one is compared. Only rechecks that are still different are written. Because users are waiting, at most
+ * one command removes entries that were compared equal. The equal entries that remain are compared again later, which
+ * is harmless.
  */
 export async function compareEverything(parts: VerdictParts): Promise<Open> {
   const { store, rechecks, comparison } = parts
@@ -72,7 +73,7 @@ async function differingOf(parts: VerdictParts, page: StoredRecheck[]): Promise<
   return differing
 }
 
-/** Explains the first differences. Documents that have become equal in the meantime no longer count. */
+/** Explains the first differences. Documents that have become equal in the meantime are not counted. */
 export async function explainAll({ clusters, context, catalog }: VerdictParts, open: Open): Promise<Verdict> {
   const verdict: Verdict = { mismatches: [], total: open.total }
   for (const recheck of open.first) {
@@ -99,7 +100,8 @@ async function mismatchOf(
       kind,
       ...(field === undefined ? {} : { field }),
       id: renderId(shownElement),
-      // The document changed on one cluster only: a foreign write on the destination, or a source change not applied.
+      // If the document changed on one cluster only, the cause is a foreign write, or a source change that was not
+      // applied.
       ...(onDestination && !onSource ? { by: 'foreignWrite' as const } : {}),
       ...(onSource && !onDestination ? { by: 'sync' as const } : {}),
     }

@@ -32,7 +32,7 @@ export interface VerifierParts {
   metadata: Metadata
   context: RetryContext
   selection: Selection
-  /** The batches that event application reads from the source, while it has the events of all partitions. */
+  /** The batches that event application reads from the source, available while this instance applies all partitions. */
   sharedStream: SharedStream
   throttle: Throttle
   /** Round trip to the slower cluster, ms. */
@@ -47,9 +47,9 @@ export interface VerifierParts {
 
 const sides = ['source', 'destination'] as const
 
-/** Comparison rate, measured on two cores that also ran both servers. */
+/** Number of comparisons per second, measured on two cores that also ran both servers. */
 const comparedPerSecond = 40_000
-/** Maximum number of rechecks compared with one call. Other exclusive work runs between calls. */
+/** Maximum number of rechecks that one call compares. Other exclusive work runs between calls. */
 const comparedPerCallMax = 4_000
 /** With fewer rechecks than this, the verifier waits `gatherMS` for more: small comparisons cost more per document. */
 const backlogCount = 4_000
@@ -58,16 +58,16 @@ const gatherMS = 400
 const backlogMS = 100
 const checkpointMS = 1_000
 const idleScanMS = 500
-/** Interval between pages of stored rechecks that are compared again. There may be a million real differences. */
+/** Long interval between pages of stored rechecks to compare again: there may be a million real differences. */
 const revisitMS = 2_000
-/** Interval during the first pass: an earlier process may have left tens of thousands that are equal by now. */
+/** Interval in the first pass over them: an earlier process may have left tens of thousands that are equal by now. */
 const firstRevisitMS = 200
 const revisitedAtOnce = 1_000
-/** While event application is further behind than this, stored rechecks wait: they are probably not equal yet. */
+/** While event application is further behind than this, stored rechecks are not read: they are probably not equal yet. */
 const behindSeconds = 5
 /**
- * While event application is further behind than this, comparisons wait, so that it can use the servers' capacity. They
- * do not wait once `deferredCount` rechecks are open. To compare fewer rechecks later takes little time.
+ * While event application is further behind than this, comparisons wait and leave it the servers' capacity, unless
+ * `deferredCount` rechecks are open. Fewer rechecks take little time to compare later.
  */
 const burstLagSeconds = 0
 const deferredCount = 20_000
@@ -83,10 +83,10 @@ const verdictPauseMS = 150
  *   source stream ─────▶ changed ──┼─▶ rechecks ─▶ compare both documents ─▶ resolved, or again
  *   destination stream ▶ changed ──┘
  *
- * A document is proven when it was compared equal after its last change on either side. A difference proves nothing
- * while changes are in flight: only `issueVerdict` decides, when the source is quiet and all changes are applied.
- * Scanned ranges, open rechecks and stream positions are stored, so a restart continues. Memory is bounded by the
- * number of open rechecks.
+ * A document is proven equal if a comparison after its last change on either side found it equal. A difference proves
+ * nothing while changes are in flight. Only `issueVerdict` decides, when the source is quiet and all changes are
+ * applied. Scanned ranges, open rechecks and stream positions are stored, so a restart continues. Memory is bounded by
+ * the number of open rechecks.
  */
 export class Verifier {
   readonly #parts: VerifierParts
@@ -141,12 +141,12 @@ export class Verifier {
     return { open: this.#rechecks.count, perSecond: comparedPerSecond }
   }
 
-  /** True when both clusters have returned the change streams from the stored positions. */
+  /** True once both clusters have opened the change streams at the stored positions. */
   get continues(): boolean {
     return sides.every((side) => this.#followers.get(side)?.answered ?? false)
   }
 
-  /** Time up to which the verifier has recorded the changes of a cluster; 0 before the stream is read. */
+  /** The time up to which the verifier has recorded the changes of a cluster; 0 before `#begin`. */
   #knownTime(side: Side): ClusterTime {
     return this.#followers.get(side)?.time ?? 0n
   }
@@ -196,7 +196,7 @@ export class Verifier {
     return this.#ended.promise
   }
 
-  /** Called before a verdict is requested. The streams are then polled at short intervals. */
+  /** Makes the streams poll at short intervals. Called before a verdict is requested. */
   wake(): void {
     for (const follower of this.#followers.values()) follower.wake()
   }
@@ -204,7 +204,7 @@ export class Verifier {
   /**
    * Issues a verdict. Call it when the source is quiet and all its changes are applied. Completes the scan, reads both
    * streams up to the current time, and compares all open rechecks until they are equal or proven different. Resolves
-   * with null if so many documents have expired on the source meanwhile that these deletes must be applied first.
+   * with null if so many documents expire on the source meanwhile that these deletes must be applied first.
    */
   async issueVerdict(): Promise<RecheckResult | null> {
     // The scan must include collections that were cataloged after the first complete scan, because the streams may not
@@ -293,7 +293,7 @@ export class Verifier {
   }
 
   /**
-   * Stores that everything has been compared once. The caller reports it only afterwards. Otherwise a process that
+   * Stores that everything has been compared once. The caller reports it only after that. Otherwise a process that
    * restarts after the report would compare the last ranges again while `canCommit` is true.
    */
   async #storeScan(): Promise<void> {
@@ -337,7 +337,7 @@ export class Verifier {
 
   /**
    * Compares stored rechecks again: those of an earlier process, and those that stayed different for a while. Otherwise
-   * the verdict would also compare those that have become equal since, while writes are blocked.
+   * the verdict would also have to compare the ones that have become equal since, while writes are blocked.
    */
   async #revisitStored(): Promise<void> {
     let after: StoredRecheck | null = null
@@ -345,7 +345,7 @@ export class Verifier {
     while (!this.#stop.signal.aborted) {
       await this.#pause(pause)
       if (this.#rechecks.count > backlogCount || this.#applicationIsBehind(behindSeconds)) continue
-      // Must not run during a checkpoint, which may remove the entries just read.
+      // This must not run during a checkpoint, which may remove the entries that were just read.
       after = await this.#exclusively(async () => {
         const page = await this.#parts.store.readRechecks(after, revisitedAtOnce)
         for (const recheck of page) this.#rechecks.revisit(recheck)
@@ -366,7 +366,7 @@ export class Verifier {
     }
   }
 
-  /** The streams and the scan wait for open rechecks, of which some wait until more changes are applied. */
+  /** True while the streams and the scan pause because of open rechecks that may wait for more changes to be applied. */
   readonly #isBlocked = (): boolean => this.#rechecks.full && this.#knownTime('source') > this.#parts.appliedTime()
 
   async #save(context: RetryContext): Promise<void> {
@@ -374,7 +374,7 @@ export class Verifier {
     await this.#checkpoint.save(this.#followers, gone, () => context.signal.aborted)
   }
 
-  /** Runs comparisons and checkpoints one at a time, because a taken recheck belongs to one caller. */
+  /** Runs comparisons and checkpoints one at a time, because only one caller may have taken a recheck. */
   #exclusively<T>(work: () => Promise<T>): Promise<T> {
     const run = this.#busy.then(work)
     this.#busy = run.catch(() => {})

@@ -16,7 +16,10 @@ describe('a difference as a line', () => {
     [{ namespace: 'd.c', what: 'document', how: 'extra', id: '7' }, 'd.c: document 7 only on cluster1'],
     [{ namespace: 'd.c', what: 'document', how: 'different', id: '7', field: 'a.0' }, 'd.c: document 7 differs at a.0'],
     [{ namespace: 'd.c', what: 'document', how: 'different', id: '7', field: '' }, 'd.c: document 7 differs'],
-    [{ namespace: 'd.c', what: 'order', how: 'different', id: '7' }, 'd.c: natural order differs from document 7 on'],
+    [
+      { namespace: 'd.c', what: 'order', how: 'different', id: '7' },
+      'd.c: natural order differs, starting at document 7',
+    ],
     [{ namespace: 'd.a\nb\u001b[2J', what: 'view', how: 'extra' }, 'd.a\\u000ab\\u001b[2J: view only on cluster1'],
   ])('%j', (difference, line) => {
     expect(differenceLine(difference)).toBe(line)

@@ -237,7 +237,7 @@ describe('a capped collection', () => {
 
   test('in another order differs only in its order', async () => {
     expect(await linesAfter(refill([5, 9, 3, 1]))).toEqual([
-      'capped: natural order differs from document {"$numberInt":"3"} on',
+      'capped: natural order differs, starting at document {"$numberInt":"3"}',
     ])
   })
 
