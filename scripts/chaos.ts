@@ -35,7 +35,7 @@ import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
  *   npm run soak -- --minutes 90 [--seed 1] [--instances 2] [--members 1] [--cycles 60-300] [--faults kill,stop]
  *     [--paces 8,25,80] [--log soak.jsonl]
  * --from N sets the first seed. The line of a failed run contains its seed. To replay the run, pass that seed to --from and
- * request one run (--seeds 1; but --kills 5, --stepdowns 5 or --cuts 4, because a run has so many of these faults). A soak
+ * request one run (--seeds 1; but --kills 5, --stepdowns 5 or --cuts 4, because each run has that many of these faults). A soak
  * takes its seed from --seed. --list prints the names of the runs without running them.
  */
 const text = { type: 'string' } as const
