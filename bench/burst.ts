@@ -45,8 +45,8 @@ interface Verified {
 }
 
 /**
- * Two writers run the same operations at full speed: once directly on the destination while nothing else runs, once on
- * the source while tandem replicates without verification, and once on the source while tandem also verifies.
+ * Two writers run the same operations at full speed in three variants: directly on the destination while nothing else
+ * runs, on the source while tandem replicates without verification, and on the source while tandem also verifies.
  */
 export async function benchBurst(options: BenchOptions, mix: Mix): Promise<Measured> {
   const operations = Math.ceil(operationsInFull * options.scale)
@@ -106,7 +106,7 @@ function rowOf(operations: number, direct: Direct, ours: Followed, verified: Ver
     'tandem peak MB': { atMost: 300 },
     'verified, tandem peak MB': { atMost: 300 },
   }
-  // tandem writes only the last version of a hot document. The target says how much CPU that must save the destination.
+  // tandem writes only the last version of a hot document. The target of `hot` is the CPU that this saves the destination.
   const own =
     mix === 'mixed' ? { ratio: { atLeast: 0.6 } } : { 'ratio of destination CPU, direct to tandem': { atLeast: 3 } }
   const misses = missesOf(figures, { ...own, ...always })
@@ -140,8 +140,8 @@ async function follow(pair: Pair, operations: number, options: BenchOptions, mix
 }
 
 /**
- * Measures the burst with the verifier on, and commits directly after it. Nothing may run between lag 0 and the commit,
- * because the verifier would use that time. Therefore only the counts are compared before the commit, and the bytes afterwards.
+ * Measures the burst with the verifier on, and commits directly after it. Any other work between lag 0 and the commit
+ * would give the verifier additional time. Therefore only the counts are compared before the commit, and the bytes after it.
  */
 async function followVerified(pair: Pair, operations: number, options: BenchOptions, mix: Mix): Promise<Verified> {
   const { source, destination } = pair
@@ -180,8 +180,8 @@ async function followVerified(pair: Pair, operations: number, options: BenchOpti
 
 /**
  * Returns the meter's reading at the moment when both contents became equal. Equal counts, which are cheap to query,
- * only trigger the check; the digest of every byte decides. The server blocks writes while it computes the digest, so its
- * result is valid for the moment at which it began, and neither its time nor its CPU is part of the figure.
+ * only trigger the check; the digest of every byte decides. The meter is read before the digest is computed, so the figure
+ * includes neither its time nor its CPU. The server blocks writes meanwhile, so the digest is valid for that moment.
  */
 async function whenEqual<Reading>({ source, destination }: Pair, read: () => Reading): Promise<Reading> {
   const deadline = Date.now() + drainPatienceMS

@@ -4,8 +4,8 @@ import path from 'node:path'
 import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 
 /**
- * A part of a measurement that runs in its own process. The process prepares, waits for `go`, and stays alive until it is
- * disposed, so that its CPU time and memory can still be read. It exits when its parent exits for any reason (see child-work.ts).
+ * A part of a measurement that runs in its own process. The process prepares, waits for `go`, runs, and stays alive until it
+ * is disposed, so that its CPU time and memory can still be read. It also exits when its parent does (see child-work.ts).
  *
  *   startChild ──▶ prepares ──▶ ready … go ──▶ runs ──▶ result … stop
  */

@@ -13,7 +13,7 @@ import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.
 /** Number of writes that the copy lacks, with `--scale 1`. */
 const writesInFull = 200_000
 
-/** The first round does not count, because memory and disk blocks are used for the first time in it (see copy.ts). */
+/** The first round does not count, because it uses memory and disk blocks for the first time (see copy.ts). */
 const warmUpRounds = 1
 
 interface Effort {
@@ -22,15 +22,15 @@ interface Effort {
   sourceCpu: number
   destinationCpu: number
   peakMB: number
-  /** Bytes of the destination's oplog entries, including those of tandem's own metadata, in millions. */
+  /** Size of the oplog entries that the destination wrote, including those for tandem's own metadata. */
   oplogMB: number
-  /** Bytes of the destination's journal, compressed, in millions. */
+  /** Size of what the destination wrote to its journal, after compression. */
   journalMB: number
 }
 
 /**
- * Measures `existingData: converge` with a destination that is equal, and with one that lacks the last writes. In the same
- * round, both clusters are read without comparing them, and the same source is copied to an empty destination.
+ * Measures `existingData: converge` with a destination that is equal, and with one that lacks the last writes. For
+ * comparison, each round also reads both clusters without comparing them, and copies the source to an empty destination.
  */
 export async function benchConverge(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
@@ -113,7 +113,7 @@ async function readBoth(pair: Pair, documents: number): Promise<{ seconds: numbe
   return { seconds: wall }
 }
 
-/** Runs a sync from `start` until `canCommit`. Afterwards no trace of it is left but the documents. */
+/** Measures a sync from `start` until `canCommit`. Then removes its write block and its metadata, but no documents. */
 async function converge(pair: Pair, options: BenchOptions, start: Record<string, unknown>): Promise<Effort> {
   const { source, destination } = pair
   await prepare(pair)

@@ -23,13 +23,13 @@ const copiers: Record<'naive' | 'tandem', Copier> = { naive: copyNaively, tandem
 type Name = keyof typeof copiers
 
 /**
- * The first rounds do not count. In them, the page cache uses memory for the first time, and the servers' files use disk
- * blocks for the first time, and that costs the destination CPU time in the kernel. On a virtual machine, the first rounds
- * of 2 GB took 1.4 times as long as the later ones.
+ * The first rounds do not count. The page cache then uses memory for the first time, and the servers' files use disk blocks
+ * for the first time, which costs CPU time in the destination's kernel. On a virtual machine, the first rounds of 2 GB took
+ * 1.4 times as long as the later ones.
  */
 const warmUpRounds = 2
 
-/** Both copiers copy the same source into the same emptied destination. They alternate in going first. */
+/** Both copiers copy the same source into the same emptied destination. They take turns at being first. */
 export async function benchCopy(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
   const documents = shape.collections * shape.documents
@@ -49,7 +49,7 @@ export async function benchCopy(full: Shape, options: BenchOptions): Promise<Mea
       process.stderr.write(`  ${run < 0 ? 'warming up: ' : ''}${name} ${effort.seconds.toFixed(2)} s\n`)
       if (run >= 0) efforts[name].push(effort)
     }
-    // The copy that ran last is checked to the byte. Over several runs this covers both copiers.
+    // This compares every byte of the copy that ran last. Over several runs, both copiers are checked.
     await assertSameHash(pair)
   }
   return rowOf(shape, documents, summaryOfRuns(efforts.naive), summaryOfRuns(efforts.tandem))

@@ -13,7 +13,7 @@ export interface CutoverCase {
   /** Maximum seconds from `commit` to `canWrite`. Twenty round trips to the clusters are added to it. */
   targetSeconds: number
   servers?: Pick<PairOptions, 'members' | 'extraArgs' | 'link'>
-  /** It takes minutes, so it runs only when it is named. */
+  /** The case takes minutes, so it runs only if `--case` names it. */
   onlyWhenNamed?: true
   /** Fields of the start request in addition to direction and verification. */
   start?: Record<string, unknown>
@@ -21,7 +21,7 @@ export interface CutoverCase {
   fill(source: Server, scale: number): Promise<void>
   /** Writes during the sync; absent if the case has none. */
   workload?: Workload
-  /** The commit directly follows the last write. Without this field, it waits until the lag is 0. */
+  /** True if the commit directly follows the last write. Otherwise the bench waits until the lag is 0 before it commits. */
   commitsAtOnce?: true
 }
 

@@ -3,10 +3,10 @@ import type { Progress } from '../src/domain/progress.ts'
 import type { Tandem } from '../test/support/tandem-process.ts'
 
 const pollMS = 10
-/** Far above every target, so that a slow cutover is measured and a cutover that hangs is reported. */
+/** Far above every target, so that a slow cutover is still measured. A cutover that takes longer than this hangs. */
 const patienceMS = 900_000
 
-/** Resolves when an operator would commit: `canCommit` is true and the lag is 0. */
+/** Resolves when `canCommit` is true and the lag is 0, which is when an operator would commit. */
 export async function untilCaughtUp(tandem: Tandem): Promise<Progress> {
   return await poll(tandem, 'caught up', (progress) => progress.canCommit && progress.lagTimeSeconds === 0)
 }

@@ -15,7 +15,7 @@ export interface ReadySync {
   tandem: Tandem
 }
 
-/** Writes before a commit. It resolves with its own figures when the last write is acknowledged. */
+/** Writes to a cluster before a commit. Resolves with figures about these writes when the last one is acknowledged. */
 export type Workload = (sync: ReadySync, scale: number) => Promise<Record<string, number>>
 
 export const writeSteadily =

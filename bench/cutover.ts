@@ -9,7 +9,7 @@ import { empty, type Pair, startPair, waitUntilIdle } from './servers.ts'
 import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.ts'
 
 const roundTripsAllowed = 20
-/** An estimate is accepted if its error is at most the larger of these two. */
+/** An estimate is accepted if its error is at most this many seconds, or at most this share of the measured time. */
 const estimateOffSeconds = 2
 const estimateOffShare = 0.5
 
@@ -75,7 +75,7 @@ function estimate(estimatedSeconds: number, seconds: number): Record<string, num
   }
 }
 
-/** The values of a link that are given on the command line. They replace those of the case. */
+/** Returns the values of the link that the command line sets. They replace those of the case. */
 function definedOf(link: Link): Link {
   return Object.fromEntries(Object.entries(link).filter(([, value]) => value !== undefined))
 }

@@ -13,8 +13,8 @@ import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.
 const viewers = 200
 const windowSeconds = 12
 /**
- * At this rate the copy takes longer than all windows together, and the instance does the same amount of work for the
- * copy in each of them.
+ * The rate limit of the copy. The copy then takes longer than all windows together, and the instance does the same amount
+ * of work for it in each window.
  */
 const steadyBytesPerSecond = 10_000_000
 /** Longer than any copy. The bench ends these viewers when the copy is complete. */

@@ -6,7 +6,7 @@
 import { startProxy } from '../test/support/tcp-proxy.ts'
 import { serveParent } from './child-work.ts'
 
-/** What lies between the clients of a measurement and each cluster. Undefined values are not simulated. */
+/** The network between the clients of a measurement and each cluster. Values that are undefined are not simulated. */
 export interface Link {
   roundTripMS?: number | undefined
   /** Bandwidth of each direction. */

@@ -8,12 +8,12 @@ import { type BenchOptions, startReady } from './tandem-run.ts'
 const collection = 'first'
 const documents = 1_000
 const pollMS = 2
-/** What a restart may take in addition to its round trips: loading the program, and reading the stored state. */
+/** Seconds that a restart may take in addition to its round trips, to load the program and to read the stored state. */
 const restartSeconds = 3
 
 /**
- * Measures how long a start takes until the first document is copied, and a restart until the first event is applied. With
- * `--rtt`, both are also given in round trips. A long round trip makes the machine's own time count least.
+ * Measures the time from a start until the first document is copied, and from a restart until the first event is applied.
+ * With `--rtt`, it also converts both to round trips. The longer a round trip is, the less the machine's own time counts.
  */
 export async function benchStart(options: BenchOptions): Promise<Measured> {
   await using pair = await startPair(options)

@@ -8,11 +8,11 @@ import { empty, type Pair, startPair, waitUntilIdle, warmCache } from './servers
 import type { BenchOptions } from './tandem-run.ts'
 
 const pollMS = 10
-/** Progress requests cost CPU, which this bench measures. Poll no more often than people who watch a sync do. */
+/** Requests for progress cost CPU, which this bench measures. So it polls no more often than a person does. */
 const progressPollMS = 500
 /**
- * This bench copies this many times the shape's documents, so that the CPU that a process uses at its start, to read and
- * compile its code, is small compared with that of the copy.
+ * This bench copies this many times the shape's documents. The CPU that a process uses at its start to read and compile
+ * its code is then small compared with that of the copy.
  */
 const documentFactor = 2
 
@@ -25,8 +25,8 @@ interface Effort {
 }
 
 /**
- * Runs the same copy with one instance and with two on the same machine, to measure the cost of sharing the work and how
- * evenly it is shared.
+ * Runs the same copy with one instance and with two on the same machine. Measures the cost of sharing the work, and how
+ * evenly the instances share it.
  */
 export async function benchInstances(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale * documentFactor) }

@@ -5,11 +5,12 @@
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
- * `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 0 even if a target is missed.
- * `--case` runs one cutover case (see cutover-cases.ts). `--rtt` sets the round trip in milliseconds, and `--bandwidth` the
- * megabits per second of each direction, between both clusters and the programs that are compared. They run the sections
- * that support this (`linkedSections`). `--scale` does this share of the full work, from 0 to 1: 10,000 collections with two indexes each
- * are 40,000 files of each server, more than some machines let a process open.
+ * `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 0 even if a target is missed or a
+ * measurement fails.
+ * `--case` runs one cutover case (see cutover-cases.ts). `--rtt` and `--bandwidth` simulate a link between each cluster and
+ * the programs that are compared: its round trip in milliseconds, and its megabits per second in each direction. With them,
+ * only the sections in `linkedSections` run. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if
+ * the machine limits open files: 10,000 collections are at least 20,000 files on each server.
  */
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'

@@ -13,9 +13,9 @@ const documentsInEach = 100
 const documentBytes = 256
 const creatorsAtOnce = 8
 /**
- * Ten thousand collections are at least twenty thousand files, which is the most that some machines let a process open. WiredTiger
- * closes an idle file only if the file has no data that a checkpoint must write (every 60 s unless `--syncdelay` is given),
- * and if no idle session still references it.
+ * Server options that close idle files soon. Ten thousand collections are at least twenty thousand files, which is the most
+ * that some machines let a process open. WiredTiger closes an idle file only if no checkpoint must write its data (a
+ * checkpoint runs every 60 s unless `--syncdelay` is given), and if no idle session still references it.
  */
 export const closeIdleFiles = [
   ...[
@@ -38,8 +38,9 @@ interface Effort {
 }
 
 /**
- * Compares the cost of each collection when there are few collections and when there are a hundred times as many. Verification is
- * on, as by default. The naive copier, which does far less, shows how the servers' own cost of each collection grows.
+ * Compares the cost of each collection when there are few collections and when there are a hundred times as many.
+ * Verification is on, which is the default. The naive copier does far less, so it shows how the servers' own cost of each
+ * collection grows.
  */
 export async function benchManyCollections(options: BenchOptions): Promise<Measured> {
   const efforts: [number, Effort][] = []
@@ -48,7 +49,7 @@ export async function benchManyCollections(options: BenchOptions): Promise<Measu
     await using pair = await startPair({ ...options, extraArgs: closeIdleFiles })
     await create(pair.source, count)
     const runs: Effort[] = []
-    // The largest count takes minutes, and repeating it adds no information.
+    // The largest number of collections takes minutes, so it is measured only once.
     for (let run = 0; run < (full === countsInFull.at(-1) ? 1 : options.runs); run++) {
       runs.push({ ...(await naiveCopy(pair)), ...(await copy(pair, options)) })
       const { seconds, naiveSeconds } = runs.at(-1) as Effort

@@ -9,8 +9,8 @@ import { type BenchOptions, startReady, syncUntilCanCommit } from './tandem-run.
 const collections = 20
 const documents = 500
 /**
- * Number of indexes of each collection besides the index on `_id`. The collections together have 20, 200 and 1,000. A
- * collection can have at most 64.
+ * Numbers of indexes of each collection besides the index on `_id`. All collections together then have 20, 200 and 1,000
+ * such indexes. A collection can have at most 64.
  */
 const counts = [1, 10, 50]
 
@@ -21,8 +21,8 @@ interface Effort {
 }
 
 /**
- * Measures the cost of each additional index on the same collections, and compares it with creating the same indexes
- * directly, one collection after the other.
+ * Measures what each index of the same collections adds to a sync. For comparison, it creates the same indexes directly, one
+ * collection after the other.
  */
 export async function benchManyIndexes(options: BenchOptions): Promise<Measured> {
   const efforts: Effort[] = []

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 
-/** USER_HZ: Linux reports CPU time in hundredths of a second, whatever its internal tick is. */
+/** USER_HZ. Linux reports CPU time in hundredths of a second, regardless of its internal tick. */
 const ticksPerSecond = 100
 
 /** Returns the user and system seconds of all threads so far, or NaN on a system without /proc. */

@@ -1,6 +1,7 @@
 /**
- * The baseline of the copy: a tuned version of a program that an engineer writes in an hour. It has two readers and four writers
- * and copies raw bytes with majority-acknowledged writes. It keeps no progress, cannot restart, and ignores concurrent changes.
+ * The baseline of the copy: a tuned version of a program that an engineer writes in an hour. It has two readers and four
+ * writers, and copies raw bytes with majority-acknowledged writes. It stores no progress, so it cannot resume, and it ignores
+ * concurrent changes.
  *
  *   reader ─┐                     ┌─▶ writer
  *   reader ─┴─▶ a few batches ────┼─▶ writer
@@ -60,8 +61,8 @@ async function copy(source: Db, destination: Db): Promise<{ documents: number }>
 }
 
 /**
- * Returns whole collections if there is one for each reader, otherwise two halves of each, divided at the median of a
- * sample.
+ * Returns whole collections if there are at least as many as readers. Otherwise divides each into two halves at the median
+ * of a sample.
  */
 async function split(source: Db): Promise<Range[]> {
   const listed = await source.listCollections({}, { nameOnly: true }).toArray()

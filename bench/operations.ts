@@ -17,9 +17,9 @@ const hotShare = 0.95
 export type Mix = 'mixed' | 'hot'
 
 /**
- * A reproducible stream of operations on documents that only one writer changes, so that the final content does not depend on
- * how the writers interleave. `mixed` has inserts, updates and deletes (60/30/10). In `hot`, 95 % of the operations update the
- * same 500 documents, and the others are inserts.
+ * A reproducible stream of operations of one writer. No other writer changes the same documents, so the final content does
+ * not depend on how the writers interleave. `mixed` has inserts, updates and deletes (60/30/10). In `hot`, 95 % of the
+ * operations update the writer's first 500 documents, and the others are inserts.
  */
 export class OperationMix {
   readonly #random: Random

@@ -1,6 +1,6 @@
 /**
- * `--profile` loads this module into a tandem process. It samples the process's CPU from start to exit and writes a file for
- * Chrome's developer tools. (Node's `--cpu-prof` is not allowed in NODE_OPTIONS.)
+ * `--profile` loads this module into each tandem process. It writes a CPU profile of the process, from start to exit, that
+ * Chrome's developer tools can open. (Node does not allow `--cpu-prof` in NODE_OPTIONS.)
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { Session } from 'node:inspector'

@@ -1,10 +1,7 @@
 import { createRequire } from 'node:module'
 import type { Db } from 'mongodb'
 
-/**
- * The bench deliberately does not use tandem's own insert code, so that the baseline shares nothing with the measured
- * program.
- */
+/** The bench does not use tandem's own insert code, so that the baseline shares no code with the measured program. */
 const { DocumentSequence } = createRequire(import.meta.url)('mongodb/lib/cmap/commands.js') as {
   DocumentSequence: new (field: string) => { push(document: object, bytes: Buffer): number }
 }

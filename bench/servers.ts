@@ -29,8 +29,8 @@ const idlePatienceMS = 60_000
 export interface Server {
   uri: string
   /**
-   * The URI for tandem and for what it is compared with. It leads through a delaying proxy in front of the primary if a
-   * link is simulated, otherwise it equals `uri`.
+   * The URI for tandem and for the programs that it is compared with. If a link is simulated, it is that of a delaying proxy
+   * in front of the primary. Otherwise it equals `uri`.
    */
   linkUri: string
   /** The URI of the first member, without discovery of the replica set. */
@@ -55,7 +55,7 @@ export interface PairOptions {
 
 export async function startPair(options: PairOptions): Promise<Pair> {
   const { members = 1, link = {}, extraArgs = [] } = options
-  // A round trip of 0 goes through the proxy too, so that the proxy's own cost is part of every figure that is compared.
+  // The proxy is used for a round trip of 0 too, so that all figures of a comparison include the proxy's own cost.
   const isSimulated = link.roundTripMS !== undefined || link.megabitsPerSecond !== undefined
   const started: { set: ReplicaSet; client: MongoClient; proxy: Child<{ port: number }> | null }[] = []
   const stop = async (): Promise<void> => {
@@ -69,7 +69,7 @@ export async function startPair(options: PairOptions): Promise<Pair> {
     const server = { set, client, proxy: null as Child<{ port: number }> | null }
     started.push(server)
     if (isSimulated) server.proxy = await startProxyToPrimary(client, link)
-    // Replica set members announce their own addresses, so only a direct connection keeps going through the proxy.
+    // The members of a replica set announce their own addresses, so only a direct connection stays on the proxy.
     const linkUri = server.proxy ? directUri((await server.proxy.go()).port) : set.uri
     return { uri: set.uri, linkUri, directUri: set.uris[0] as string, client, pid: await set.primaryPid() }
   }
@@ -87,7 +87,7 @@ async function startProxyToPrimary(client: MongoClient, link: Link): Promise<Chi
   return await startChild<{ port: number }>('delaying-proxy', input)
 }
 
-/** Drops every user database, also on a destination on which tandem left user writes blocked. */
+/** Drops every database except the server's own. Lifts the write block first, which tandem may have left on a destination. */
 export async function empty({ client }: Server): Promise<void> {
   const admin = client.db('admin')
   await admin.command({ setUserWriteBlockMode: 1, global: false })

@@ -23,7 +23,7 @@ await serveParent(async ({ uri, database, collection, operationsPerSecond, secon
     const wanted = operationsPerSecond * seconds
     let written = 0
     while (written < wanted) {
-      // The next bulk contains the operations that a slow response delayed, so the average rate stays the same.
+      // After a slow response, the next bulk also contains the delayed operations, so the average rate stays the same.
       const due = Math.min(wanted, Math.ceil((operationsPerSecond * (performance.now() - began)) / 1000)) - written
       if (due > 0) await target.bulkWrite(mix.take(due), { ordered: false })
       written += Math.max(0, due)

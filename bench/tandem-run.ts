@@ -8,7 +8,7 @@ import type { Pair } from './servers.ts'
 
 /**
  * Intervals at which progress is polled. Near the end of the copy the interval is short, so that the end is measured
- * precisely. Before that it is long, so that polling costs too little to affect the figure.
+ * precisely. Before that it is long, so that the cost of polling does not affect the figure.
  */
 const farPollMS = 100
 const nearPollMS = 10

@@ -1,8 +1,8 @@
 import { Random } from '../test/support/random.ts'
 
 /**
- * Text that compresses about as well as prose, because its words are drawn from a vocabulary. Pieces are taken from a pool that
- * is generated once, because generating a gigabyte of text would take longer than copying it.
+ * Text that compresses about as well as prose, because its words are drawn from a vocabulary. The pool is generated once,
+ * and documents contain pieces of it, because generating a gigabyte of text would take longer than copying it.
  */
 export class TextPool {
   readonly text: string

@@ -23,10 +23,7 @@ interface Run {
   reading: number
 }
 
-/**
- * Measures the cost of the embedded verifier, compared with the same copy without it and with reading both clusters
- * once.
- */
+/** Measures the embedded verifier. Compares it with the same copy without a verifier, and with one read of both clusters. */
 export async function benchVerification(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
   const documents = shape.collections * shape.documents

@@ -7,8 +7,8 @@ const intervalMS = 250
 const paths = ['/api/v1/progress', '/api/v1/collections?limit=100&after=0']
 
 /**
- * Repeats the dashboard's requests one after the other until the returned function is called, which returns their
- * durations in milliseconds.
+ * Repeats the dashboard's requests one after the other until the returned function is called. That function returns the
+ * median and the 99th percentile of their durations in milliseconds.
  */
 export function watchAnswers({ url }: Tandem): () => Promise<{ p50: number; p99: number }> {
   const took: number[] = []

@@ -15,7 +15,8 @@ import { workloadPlan } from '../test/faults/plans/workload.ts'
 import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
 
 /**
- * Runs fault plans in full; the tests run a fixed sample of them. Without a plan's name, each plan runs as often as its flag says:
+ * Runs fault plans in full; the tests run a fixed sample of them. These plans run if their flag is set. Its
+ * number counts runs; for kills, step-downs and cuts it counts these faults:
  *   npm run chaos -- --seeds 50            random workloads without faults
  *   npm run chaos -- --kills 100           kill -9 at random moments of copy, event application and commit
  *   npm run chaos -- --stepdowns 30        step-downs on each side; with --members 3 another member takes over
@@ -27,15 +28,15 @@ import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
  *     --away SECONDS sets how long it is stopped or cut off)
  *   npm run chaos -- --fencing 200         delayed writes, clock steps, suspensions, replaced pods (--instances, --faults)
  *   npm run chaos -- --converge 100        two instances that update an older copy, with faults of one instance, elections and cuts
- * Plans that run by their name:
+ * These plans run if they are named:
  *   npm run chaos:sharded -- --seeds 30 [--instances 2] [--shards 2] [--destinationShards 2] [--routers 2]
  *     [--faults shards,config,routers]
  *   npm run mutations -- [--phases hashing,applying] [--only lost] [--from 20]
  *   npm run soak -- --minutes 90 [--seed 1] [--instances 2] [--members 1] [--cycles 60-300] [--faults kill,stop]
  *     [--paces 8,25,80] [--log soak.jsonl]
- * --from N sets the first seed. The line of a failure names its seed. To replay it, pass that seed to --from, and ask for one run
- * (--seeds 1, or --kills 5, because a run has five kills).
- * --list prints the names of the runs without running them.
+ * --from N sets the first seed. The line of a failed run contains its seed. To replay the run, pass that seed to --from and
+ * request one run (--seeds 1; but --kills 5, --stepdowns 5 or --cuts 4, because each run has that many of these faults). A soak
+ * takes its seed from --seed. --list prints the names of the runs without running them.
  */
 const text = { type: 'string' } as const
 const { values, positionals } = parseArgs({

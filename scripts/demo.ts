@@ -39,7 +39,7 @@ const startBody = {
  * signal.
  */
 const opened: (() => Promise<unknown>)[] = []
-const timings: Timings = { copy: 0, restart: 0, writesStopped: 0, commit: 0, compare: 0, all: 0 }
+const timings: Timings = { copy: 0, restart: 0, cutover: 0, commit: 0, compare: 0, all: 0 }
 const startedAt = performance.now()
 const failureReport = { log: () => '' }
 let interrupted = false
@@ -206,11 +206,11 @@ async function cutOver({ instance, writer, onProgress }: DemoRun): Promise<void>
   screen.step('POST /api/v1/commit')
   const timeoutSeconds = commitTimeoutSeconds
   await instance.until(({ canWrite }) => canWrite === true, { what: 'writable', timeoutSeconds, onProgress })
-  timings.writesStopped = performance.now() - stopped
+  timings.cutover = performance.now() - stopped
   await instance.until(({ state }) => state === 'COMMITTED', { what: 'COMMITTED', timeoutSeconds, onProgress })
   timings.commit = performance.now() - stopped
   screen.finishLine()
-  screen.step(`canWrite after ${seconds(timings.writesStopped)}, COMMITTED after ${seconds(timings.commit)}`)
+  screen.step(`canWrite after ${seconds(timings.cutover)}, COMMITTED after ${seconds(timings.commit)}`)
   const ending = performance.now()
   const code = await instance.stop()
   const after = `after ${seconds(performance.now() - ending)}`

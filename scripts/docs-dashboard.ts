@@ -1,7 +1,7 @@
 /**
  * Takes the screenshot docs/dashboard.png: `npm run docs:dashboard`. Two instances sync a shop between two replica sets while
- * an application writes to it. Their rate is limited, so that the charts have a history when the screenshot is taken in the
- * middle of the first verification. It takes about four minutes on an idle machine.
+ * an application writes to it. The screenshot is taken in the middle of the first verification. The rate of the instances is
+ * limited, so that the charts have a history by then. The script takes about four minutes on an idle machine.
  */
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -15,11 +15,11 @@ const bytesPerSecond = 1_600_000
 const operationsAtOnce = 15
 const roundIntervalMS = 100
 /**
- * Rounds from one burst to the next. A burst lasts a tenth of these rounds, and the application writes ten times as
- * much in it, so that the charts show more than a straight line.
+ * Rounds from one burst to the next. A burst lasts a tenth of these rounds. During a burst, the application writes ten times
+ * as much, so that the charts show more than a straight line.
  */
 const roundsBetweenBursts = 150
-/** The application renews its sessions, so that the number of documents is the same throughout the page. */
+/** The application updates this many sessions and inserts none, so all parts of the page show the same number of documents. */
 const sessions = 2_000
 /** The share of documents that are compared when the screenshot is taken. */
 const verifiedShare = 0.6

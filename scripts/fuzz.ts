@@ -7,8 +7,9 @@ import { apiUnderTest } from '../test/api/recording-instance.ts'
 import { fuzzedRequest, sendFuzzed } from '../test/support/fuzz.ts'
 
 /**
- * Sends arbitrary requests over real HTTP to the served API with the tests' recording instance behind it, so it tests the HTTP
- * layer and not a sync. It fails on a 5xx response, on a response of an unknown shape, on an internal error, and if memory grows.
+ * Sends arbitrary requests over real HTTP to the API. Behind the API is the recording instance of the tests, so this tests the
+ * HTTP layer and not a sync. It fails on a 5xx response, on a response of an unknown shape, on an internal error, and if memory
+ * grows.
  */
 
 const { values } = parseArgs({

@@ -10,8 +10,8 @@ import { type SimulationResult, simulate } from '../test/simulation/run.ts'
  *   npm run simulate -- --seeds 200 --definitions 8 --rate 100 --faults 1.5    many changes of definitions at a time
  *   npm run simulate -- --seeds 200 --copies all                            collections begin uncopied in all worlds (or in `half` of them, or in `none`)
  *   npm run simulate -- --seeds 20 --break no-fence                         a mutation, which at least one seed must detect
- *   npm run simulate -- --seeds 20 --break plan-unfenced --guarded          the same delayed messages, with all conditions of statements
- * A failing seed fails again in the same step with the same options.
+ *   npm run simulate -- --seeds 20 --break plan-unfenced --guarded          the same delayed messages, but statements keep all conditions, so no seed may fail
+ * With the same options, a seed that fails does so again at the same step.
  */
 const { values } = parseArgs({
   options: {

@@ -1,7 +1,7 @@
 /**
- * Reads the JSON reports of test runs and prints each failed test with its reason, and the total `N passed, N failed` as
- * its last line: `tsx scripts/test-summary.ts <report> …`. The exit code is 0 only if each run has passed tests and no
- * run has failed ones.
+ * Reads the JSON reports of test runs and prints each failed test with its reason. The last line is the total:
+ * `N passed, N failed`. Usage: `tsx scripts/test-summary.ts <report> …`. The exit code is 0 only if each run has at least one
+ * passed test and no failed test.
  */
 import { readFileSync } from 'node:fs'
 import path from 'node:path'

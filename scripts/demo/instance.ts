@@ -5,8 +5,8 @@ import { startTandem, type Tandem } from '../../test/support/tandem-process.ts'
 const pollMS = 25
 
 /**
- * The tandem program as its users run it. The demo kills its process and starts another one, which this class continues
- * with.
+ * The tandem program as its users run it. After the demo has killed the process, `start` starts another one, and all
+ * methods then refer to that process.
  */
 export class Instance {
   readonly #clusters: { cluster0: string; cluster1: string }
@@ -32,8 +32,8 @@ export class Instance {
   }
 
   /**
-   * Events applied by all processes. `totalEventsApplied` counts those of one process, so this adds the last value of
-   * each earlier one.
+   * Events applied by all processes. `totalEventsApplied` counts only those of the current process, so the last value of
+   * each earlier process is added.
    */
   get events(): number {
     return this.#eventsBefore + this.#events
@@ -87,7 +87,7 @@ export class Instance {
     this.#events = 0
   }
 
-  /** Sends SIGTERM, as an operator does. Returns the exit code, or null if the process had to be killed. */
+  /** Sends SIGTERM, as an operator does. Returns the exit code; null if the process had to be killed or was not running. */
   async stop(): Promise<number | null> {
     const tandem = this.#tandem
     this.#tandem = null

@@ -9,7 +9,7 @@ import type { WriterCounts } from './writer.ts'
 export interface Timings {
   copy: number
   restart: number
-  writesStopped: number
+  cutover: number
   commit: number
   compare: number
   all: number
@@ -26,7 +26,7 @@ export async function showCollections(uri: string): Promise<void> {
   table([['collection', 'documents', 'bytes', ''], ...rows], [1, 2])
 }
 
-/** Returns the bytes of documents that tandem's metadata records as copied, which a restart does not copy again. */
+/** Returns the bytes of documents that are copied according to tandem's metadata. A restart does not copy them again. */
 export async function storedCopyBytes(destinationUri: string): Promise<number> {
   await using client = new MongoClient(destinationUri)
   const segments = client.db(metadataDatabase).collection('segments')
@@ -54,8 +54,8 @@ export async function showSummary(
     ['events applied', `about ${count(events)}`],
     ['copy', `${seconds(timings.copy)}, including the kill`],
     ['restart after the kill', seconds(timings.restart)],
-    ['cutover', `${seconds(timings.writesStopped)} from the last write to canWrite`],
-    ['commit', `${seconds(timings.commit)} to COMMITTED`],
+    ['cutover', `${seconds(timings.cutover)} from commit to canWrite`],
+    ['commit', `${seconds(timings.commit)} from commit to COMMITTED`],
     ['comparison', seconds(timings.compare)],
     ['total', seconds(timings.all)],
   ])

@@ -1,8 +1,9 @@
 import { stripVTControlCharacters } from 'node:util'
 import type { Progress } from '../../src/domain/progress.ts'
 
-/** Short enough for smooth updates and long enough to avoid flicker. Without a terminal, one line is printed per second. */
+/** Redraw interval on a terminal: short enough for smooth updates and long enough to avoid flicker. */
 const redrawMS = 80
+/** Interval between printed lines if the output is not a terminal. */
 const plainLineMS = 1_000
 const narrowColumns = 110
 
@@ -39,7 +40,7 @@ export const step = (text: string): void => print(`   ${green('✓')} ${text}`)
 export const failed = (text: string): void => print(`   ${red('✗')} ${text}`)
 export const note = (text: string): void => print(`   ${dim('·')} ${text}`)
 
-/** Replaces the live line. A new `head` (its subject) is shown at once, other updates at most once per interval. */
+/** Replaces the live line. A line with a new `head` (its subject) is shown at once, other lines at most once per interval. */
 export function redraw(head: string, text: string): void {
   liveLine = `   ${head.padEnd(10)} ${text}`
   shown = false

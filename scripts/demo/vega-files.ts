@@ -9,8 +9,8 @@ export function readJson(name: string): unknown {
 }
 
 /**
- * Returns the rows as documents. Numeric fields become numbers, empty ones null. A field may be quoted, but in these
- * files never spans lines.
+ * Returns the rows as documents. Numeric fields become numbers, and empty fields become null. A field may be quoted, but no
+ * field of these files spans several lines.
  */
 export function readCsv(name: string): Document[] {
   const [header = '', ...lines] = readFileSync(fileURLToPath(new URL(name, folder)), 'utf8')

@@ -15,7 +15,7 @@ export interface WriterCounts {
   updates: number
   deletes: number
   transactions: number
-  /** Indexes, collections and views that are created, renamed, changed or dropped. */
+  /** DDL operations, and the inserts between them (see `changeDefinitions`). */
   definitions: number
 }
 
@@ -33,7 +33,7 @@ export class Writer {
   #next: number
 
   constructor(uri: string, data: DataSet) {
-    // With majority write concern, no failover can lose a write that is counted.
+    // With majority write concern, no failover can lose a counted write.
     this.#client = new MongoClient(uri, { writeConcern: { w: 'majority' } })
     this.#data = data
     this.#next = data.flights.length
@@ -124,7 +124,7 @@ export class Writer {
     this.counts.transactions += 1
   }
 
-  /** Changes indexes, collections and views as a deployment of the application does, while the sync runs. */
+  /** Changes indexes, collections and views while the sync runs, as a deployment of the application does. */
   async changeDefinitions(): Promise<void> {
     const travel = this.#client.db('travel')
     const steps: (() => Promise<unknown>)[] = [

@@ -1,4 +1,4 @@
-/** The parts of a page that the OpenAPI document does not contain: the command-line command and an example body. */
+/** Parts of docs/api.md that the OpenAPI document does not contain: the command on the command line and an example body. */
 export interface Example {
   cli: string
   body?: unknown

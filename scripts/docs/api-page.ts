@@ -89,7 +89,7 @@ function renderEndpoint(endpoint: Endpoint, known: Known): string {
   return `${parts.join('\n\n')}\n`
 }
 
-/** The place of each object with several fields that the page already shows, keyed by its properties as JSON. */
+/** Where the page already shows an object with these properties, by the properties as JSON. */
 type Known = Map<string, string>
 
 function fieldsTable(schema: Schema, known: Known, here: string, isRequest: boolean): string {
@@ -119,8 +119,8 @@ function fieldsTable(schema: Schema, known: Known, here: string, isRequest: bool
 }
 
 /**
- * The place where the page shows an object of this schema; null if it is to be shown here. Small objects are
- * repeated.
+ * Returns where the page already shows an object of this schema. Returns null if it must be shown `here`: it is the first
+ * one with these properties, or it has fewer than three and is repeated.
  */
 function placeOf(schema: Schema, known: Known, here: string): string | null {
   if (Object.keys(schema.properties ?? {}).length < 3) return null
@@ -164,7 +164,7 @@ function curl(method: string, path: string, body: unknown, takesBody: boolean): 
   return `curl${verb} http://localhost:27182${path}${data}`
 }
 
-/** The example body of an endpoint without an example: the required fields, filled in by their types. */
+/** Returns an example body for an endpoint that has none: the required fields with values of their types. */
 function required(schema: Schema | null): unknown {
   const filled = (one: Schema): unknown => {
     if (one.enum) return one.enum[0]

@@ -22,7 +22,7 @@ export interface Field {
   /** Path of the field, for instance `sharding.shardingEntries[].database`. */
   path: string
   type: string
-  /** In a request: the field must be sent. In an answer: the field is always present. */
+  /** True if a request must contain the field, or if an answer always contains it. */
   required: boolean
   default: string
   constraints: string
@@ -32,8 +32,8 @@ export interface Field {
 }
 
 /**
- * The fields of an object, each followed by its nested fields. `within` decides for which fields the nested ones are
- * listed.
+ * Returns the fields of an object, each followed by its nested fields. Those of a field for which `within` returns false are
+ * left out.
  */
 export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () => true, prefix = ''): Field[] {
   return Object.entries(schema.properties ?? {}).flatMap(([name, own]) => {
@@ -53,7 +53,7 @@ export function fieldsOf(schema: Schema, within: (field: Field) => boolean = () 
   })
 }
 
-/** The schema that contains a field's nested fields, and the suffix of its path: `[]` for each array around it. */
+/** Returns the schema that contains a field's nested fields, and the suffix of its path: `[]` for each array around it. */
 export function innerOf(schema: Schema): [inner: Schema | null, suffix: string] {
   const container = [schema, ...(schema.anyOf ?? [])].find(({ properties, items }) => properties ?? items)
   if (container?.items) {

@@ -2,19 +2,19 @@ import type { AnyStateMachine, AnyStateNode } from 'xstate'
 
 /**
  * Renders state machines as Mermaid charts (https://mermaid.js.org/syntax/stateDiagram.html). There is one chart for
- * each machine and for each state with substates. A chart shows the transitions between the children of one state. A
- * child stands for all states inside it, because Mermaid cannot draw a transition from a substate of one state to a
+ * each machine and for each state with substates. A chart shows the transitions between the children of one state. Each
+ * child represents all states inside it, because Mermaid cannot draw a transition from a substate of one state to a
  * substate of another.
  */
 
 interface Edge {
   from: AnyStateNode
-  /** Null: the transition does not leave the state. */
+  /** Null if the transition does not leave the state. */
   to: AnyStateNode | null
   label: string
 }
 
-/** Represents all states of a chart. */
+/** Id of the node from which a chart draws the transitions that all of its states have. */
 const anyState = 'anyState'
 
 /** Renders a whole machine, one section for each chart. */
@@ -40,8 +40,8 @@ function chartOf(composite: AnyStateNode, edges: Edge[]): string[] {
   for (const { from, to, label } of edges) {
     const start = childOver(from, composite)
     const end = to && childOver(to, composite)
-    // Transitions without a target are in the table. A transition that begins outside the composite, or that begins at
-    // the composite itself and does not end inside it, is in another chart.
+    // Transitions without a target are in the table. A transition that begins outside the composite is in another chart,
+    // and so is one that begins at the composite itself and does not end inside it.
     if (!to || (!start && !(from === composite && end))) continue
     // A transition within one child is in that child's chart.
     if (end !== null && end === start && (from !== start || to !== start)) continue
@@ -84,7 +84,7 @@ function edgesOf(node: AnyStateNode): Edge[] {
   })
 }
 
-/** Shortens XState's names for the end of an actor and of a delay. */
+/** Shortens XState's names of the events that report the end of an actor or of a delay. */
 function eventName(eventType: string): string {
   const [, delay] = /^xstate\.after\.(\w+)\./.exec(eventType) ?? []
   if (delay !== undefined) return `after ${delay}`

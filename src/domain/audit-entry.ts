@@ -41,11 +41,11 @@ export const auditOutcomes = ['received', 'accepted', 'refused'] as const
 export interface AuditEntry extends Omit<CommandCall, 'token' | 'outcome'> {
   /** The instance that received it. */
   mongosyncID: string
-  /** Null if an earlier release stored the entry, and for a command that another instance passed on. */
+  /** Null if an earlier release stored the entry, or if another instance passed the command on. */
   token: TokenUse | null
   /**
-   * The instance that passed the command on, as the document in the collection `commands` names it. Null if that
-   * document names none. Absent if a client sent the command to this instance.
+   * The instance that passed the command on, as named by the command's document in the collection `commands`. Null if
+   * that document names no instance. Absent if a client sent the command to this instance.
    */
   sender?: string | null
   /** `received`: the command has no answer yet, or the instance ended before it answered. */

@@ -6,8 +6,8 @@ const levelMax = 7
 
 /**
  * Slows bulk writes down while the destination is overloaded. Level 0 is full speed. Each level halves the number of
- * parallel writes. When one write is left, each further level doubles the pause after a write instead. The level rises
- * quickly and falls slowly, by one at a time, until the destination can process the writes.
+ * parallel writes. When one write is left, each further level halves the rate instead, by a pause after each write. The
+ * level rises quickly and falls slowly, by one at a time, until the destination can process the writes.
  */
 export class BackOff {
   readonly #now: () => number

@@ -4,8 +4,8 @@ export interface ReadBatch {
 }
 
 /**
- * Returns the number of documents to read next, so that the batch is within both limits if its documents are as large
- * as the last ones.
+ * Returns the number of documents to read next. The batch is within both limits of `max` if its documents are on average
+ * as large as those that were read before.
  */
 export function nextBatchSize(read: ReadBatch, max: ReadBatch, previous: number): number {
   if (read.bytes === 0) return previous

@@ -12,7 +12,7 @@ export function batched<Request, Result>(
   let running = false
 
   async function run(): Promise<void> {
-    await null // the first call includes requests that are made before this continues
+    await null // Requests that are made in the same tick join the first call.
     while (waiting.length > 0) {
       const taken = waiting.splice(0, max)
       try {

@@ -31,8 +31,8 @@ export interface CatalogEntry {
   converging: boolean
   /**
    * The start time of the collection's last convergence; null if there was none. The convergence reads the source at
-   * this time or later, so it includes every document that an event up to this time inserted. It also includes changes
-   * up to this time that have no events, so an earlier event does not show what its document contains.
+   * this time or later, so it includes every change up to this time, also changes that have no events. An event up to
+   * this time may therefore contain an older version of its document than the destination has (`unlessOlder`).
    */
   convergedFrom: ClusterTime | null
   /** The definition on the source at the last reconciliation. */
@@ -104,7 +104,7 @@ export class Catalog {
   }
 }
 
-/** Returns the entry of a collection that a read of the source has found and that does not exist on the destination. */
+/** Returns the entry of a collection that was found on the source and does not exist on the destination yet. */
 export function newEntry(
   database: string,
   { uuid, name }: { uuid: string; name: string },
@@ -154,8 +154,8 @@ export const segmentBytes = 32 * 1024 * 1024
 
 /**
  * One contiguous range of a collection's `_id`s, the unit of the copy. An interrupted copy resumes after the last
- * acknowledged `_id` of the segment. A collection that is read in natural order has one segment without bounds, which
- * resumes as `natural` says: until it is done, each of its documents may or may not be copied.
+ * acknowledged `_id` of the segment. A collection that is read in natural order has one segment without bounds. That
+ * segment resumes at a token in `natural`, and until it is done, any of its documents may be copied or not.
  */
 export interface Segment {
   /** UUID on the source. */

@@ -30,8 +30,8 @@ export interface ChangeEvent {
   /** The whole `_id` element of documentKey, as a slice of the event; null if the event concerns no document. */
   idElement: Buffer | null
   /**
-   * The whole documentKey, as a slice of the event, if it has more fields than `_id`: the values of the shard key before
-   * the change. Null otherwise, and if it is too long to be carried along.
+   * The whole documentKey, as a slice of the event: `_id` and the values of the shard key before the change. Null if it
+   * has no field except `_id`, or if it is longer than `documentKeyMax`.
    */
   documentKey: Buffer | null
   /** BSON type of the `_id`, and the offsets of its value in the bytes of the event. */
@@ -39,11 +39,11 @@ export interface ChangeEvent {
   idStart: number
   idEnd: number
   /**
-   * True if documentKey has other fields than `_id`: the source's collection had a shard key other than `_id` alone when
-   * the event occurred, whatever key tandem knows.
+   * True if documentKey has other fields than `_id`. When the event occurred, the source's collection had a shard
+   * key other than `_id` alone. The shard key in the catalog may differ from it.
    */
   keyed: boolean
-  /** The new document of an insert or replace, if it is small enough to be part of the event. */
+  /** The new document of an insert or replace; null if it is too large, because the stream then omits it. */
   document: Buffer | null
 }
 
@@ -179,9 +179,9 @@ export function parseChangeEvent(bytes: Buffer): ChangeEvent {
 }
 
 /**
- * A UUID of the operationDescription at this offset. That of a reshardCollection has the UUID of the operation as
- * `reshardUUID`, which is also the UUID of the new collection. That of a rename over an existing collection has the UUID
- * of that collection as `dropTarget` (both measured on 6.0.27).
+ * Returns a UUID from the operationDescription at this offset; empty if it has no such field. In a reshardCollection
+ * event, `reshardUUID` is the UUID of the operation and also that of the new collection. In the event of a rename over
+ * an existing collection, `dropTarget` is the UUID of that collection. Both were observed on 6.0.27.
  */
 function uuidNamed(name: string, bytes: Buffer, offset: number): string {
   const found = findSpan(bytes, name, offset)
@@ -196,8 +196,8 @@ function uuidInToken(bytes: Buffer, offset: number): string {
 /** The length of a document without fields. */
 const emptyLength = 5
 /**
- * The longest documentKey that is kept, in bytes. A command may name a thousand of them. The server limits neither
- * their number nor their size.
+ * Maximum length in bytes of a documentKey that is kept. A command may contain a thousand of them, and the server does
+ * not limit the size of shard key values.
  */
 const documentKeyMax = 1_024
 

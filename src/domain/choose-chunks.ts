@@ -74,7 +74,7 @@ function withSamples(known: Candidate[], samples: readonly KeyValues[], wanted: 
     const isNear = (other: Candidate | undefined): boolean =>
       other !== undefined && Math.abs(other.position - position) < step / 2
     if (isNear(known[next - 1]) || isNear(known[next])) continue
-    // The first sample is not below anything, and equal values cannot be divided.
+    // No sample is below the first one, and documents with equal values cannot be separated.
     if (compareKeys(values, last?.values ?? (samples[0] as KeyValues)) <= 0) continue
     candidates.push({ values, position: Math.max(position, last?.position ?? 0) })
   }

@@ -13,8 +13,8 @@ export interface ChunkStart {
 export interface ChunkLocation {
   shard: string
   /**
-   * The number of leading fields of the key that decide the shard: every key with the same values of these fields is on
-   * the same shard.
+   * The number of leading fields of the key that decide the shard. All documents with the same values of these fields
+   * are on the same shard.
    */
   fields: number
 }
@@ -23,13 +23,16 @@ const minKey: TypedValue = Buffer.from([bsonType.minKey])
 const maxKey: TypedValue = Buffer.from([bsonType.maxKey])
 
 /**
- * On which shard each document of a collection is, as of the time when the chunks were read. tandem uses it only to
- * divide a batch into commands. The router decides which shards a command is sent to, so an outdated map costs requests,
- * and no correctness.
+ * Tells on which shard a document of a collection was when the chunks were read. tandem uses this only to divide a batch
+ * into commands. The router decides to which shards it sends a command, so an outdated map causes additional requests
+ * but no wrong results.
  */
 export class ChunkMap {
   readonly key: ShardKey
-  /** False if the bounds of a chunk have other fields than the key, as when the key is refined between the reads of both. */
+  /**
+   * False if the bound of a chunk does not have as many fields as the key. This happens if the key is refined after the
+   * key is read and before the chunks are.
+   */
   readonly isConsistent: boolean
   /** The first chunk of each group of adjacent chunks on one shard, ascending. */
   readonly #starts: readonly ChunkStart[]

@@ -1,4 +1,4 @@
-/** The context of an error. Several callers may add to it; for each field the innermost value is kept. */
+/** The context of an error. Several callers may add to it. For each field, the value that was added first is kept. */
 export interface Circumstances {
   /** The step that tandem was performing, in the form that `progress.retrying` shows. */
   step?: string

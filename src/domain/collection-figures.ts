@@ -4,7 +4,7 @@ export interface CollectionRow {
   namespace: string
   copy: {
     ended: boolean
-    /** The copy compares the collection with the existing one on the destination, and writes only what differs. */
+    /** True if the copy compares the collection with that of the destination and writes only the differences. */
     converging: boolean
     estimatedTotalBytes: number
     estimatedCopiedBytes: number
@@ -42,10 +42,10 @@ export interface IndexCounts {
   total: number
   built: number
   /**
-   * Number of indexes that are deferred until the commit: their `unique`, TTL or `hidden` option is deferred, or the
-   * whole index is, because it differs from another index only in these options.
+   * Number of indexes that the commit completes. Either their `unique`, TTL or `hidden` option is deferred, or the whole
+   * index is deferred, because it differs from another index only in its name and these options.
    */
   heldBack: number
-  /** Number of indexes that do not exist: the destination has refused them so far, or they are built after the copy. */
+  /** Number of indexes that the destination has refused so far, or that are built only after the copy. */
   missing: number
 }

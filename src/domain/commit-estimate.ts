@@ -21,7 +21,7 @@ export interface CommitFigures {
   roundTripMS: number
 }
 
-/** Seconds for storing the steps of a commit, about twelve, in addition to its waits. Measured on an idle machine. */
+/** Seconds to store the about twelve steps of a commit, in addition to its waits. Measured on an idle machine. */
 const fixedSeconds = 0.6
 /** Number of sequential round trips in a commit, derived from a measurement with round trips of 50 ms. */
 const roundTrips = 50
@@ -31,12 +31,12 @@ const uniqueIndexesPerSecond = 150
 /** A build scans the collection once, and sorts the entries of all of its indexes. */
 const indexEntriesPerSecond = 200_000
 const cappedDocumentsPerSecond = 60_000
-/** The rate of a slow machine, which is assumed before one is measured. */
+/** The rate of a slow machine. It is assumed until a rate has been measured. */
 const assumedAppliedPerSecond = 1
 /** A wait shorter than this many seconds is not listed. */
 const listedSecondsMin = 0.1
 
-/** Seconds from `commit` (or from now, if a commit is in progress) to `canWrite`, and what they are spent on. */
+/** Estimates the seconds from `commit` (from now, if a commit is in progress) to `canWrite`, and lists the waits in them. */
 export function estimateCommit(figures: CommitFigures): CommitEstimate {
   const { lagSeconds, appliedPerSecond, verification, roundTripMS } = figures
   const waits: [what: string, seconds: number][] = [

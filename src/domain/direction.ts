@@ -3,7 +3,7 @@ import { assert } from './errors.ts'
 import { namespace } from './namespace.ts'
 import type { StartConfiguration } from './start-request.ts'
 
-/** What a reversal does to the stored state: source and destination swap roles, and nothing is copied again. */
+/** A reversal swaps source and destination in the stored state. Nothing is copied again. */
 
 export function swapConfiguration(configuration: StartConfiguration): StartConfiguration {
   return { ...configuration, source: configuration.destination, destination: configuration.source }

@@ -26,7 +26,7 @@ export class Durations {
     this.#recent = { count: recent.count + 1, sumMS: recent.sumMS + ms, maxMS: Math.max(recent.maxMS, ms) }
   }
 
-  /** How many durations were at most as long as each bound. */
+  /** For each bound, the number of durations that were at most as long. */
   get cumulative(): { boundMS: number; count: number }[] {
     let count = 0
     return [...boundsMS, Number.POSITIVE_INFINITY].map((boundMS, bucket) => {

@@ -6,7 +6,7 @@ import { redactUris } from './uri-rules.ts'
 
 /**
  * The fields that an answer adds to the name and the description of an error. They are derived when a request is
- * answered and are not stored, so after a restart a failure has only `lost` and `docs`.
+ * answered and are not stored, so after a restart a failure has at most `lost` and `docs`.
  */
 export interface ErrorDetails {
   /** cluster0 or cluster1. */
@@ -17,7 +17,7 @@ export interface ErrorDetails {
   lastError?: string
   /** Absent if tandem does not know whether the error has lost anything. */
   lost?: 'nothing'
-  /** The entry about this error: a path in the package, with the anchor of the heading. */
+  /** The location of the documentation of this error: a path in the package, with the anchor of the heading. */
   docs: string
 }
 
@@ -34,7 +34,7 @@ export function errorDetails(name: string, error?: unknown): ErrorDetails {
     ...(cluster !== undefined && { cluster }),
     ...(codeName !== undefined && { codeName }),
     ...(origin !== undefined && { lastError: redactUris(errorText(origin)) }),
-    // Of an unexpected error, tandem does not know what it has lost.
+    // tandem cannot tell whether an unexpected error has lost anything.
     ...(name !== 'InternalError' && { lost: 'nothing' as const }),
     docs: docsOf(name),
   }

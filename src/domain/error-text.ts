@@ -7,8 +7,8 @@ import { serverCode } from './server-code.ts'
  */
 
 /**
- * Commands whose errors may quote a document value without delimiters. Of such an error, only the general description
- * before the first colon is shown.
+ * Commands whose errors may quote a document value without delimiters. `errorText` shows only the general description of
+ * such an error, which is the text before the first colon.
  */
 const commandsWithDocuments = new Set(['insert', 'update', 'findAndModify', 'createIndexes'])
 

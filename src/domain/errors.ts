@@ -2,9 +2,9 @@ import { circumstancesOf } from './circumstances.ts'
 import { errorText } from './error-text.ts'
 
 /**
- * Errors, grouped by the reaction that they need. Every error that an operator can see has a stable name (the `error`
- * field of the HTTP API and of `progress.failure`), and a description that names the field or object concerned and the
- * remedy.
+ * Errors, grouped by the reaction that they need. Every error that an operator can see has a stable name and a
+ * description. The name is the `error` field of the HTTP API and of `progress.failure`. The description says which field
+ * or object is concerned and what to do.
  */
 
 /** Names of the refusals, each with its HTTP status. */
@@ -44,7 +44,10 @@ export type RefusalName = keyof typeof refusalStatus
 
 export const refusalNames = Object.keys(refusalStatus) as RefusalName[]
 
-/** A command is refused and has changed nothing. It can be sent again after the cause is fixed. */
+/**
+ * A command is refused. It has changed nothing and can be sent again after the cause is fixed. With `NoAnswer`,
+ * `ClusterUnreachable` and `InternalError`, the command may have taken effect (docs/troubleshooting.md).
+ */
 export class RefusedError extends Error {
   readonly refusal: RefusalName
   constructor(refusal: RefusalName, description: string, options?: ErrorOptions) {
@@ -57,7 +60,10 @@ export class RefusedError extends Error {
   }
 }
 
-/** Names of the errors that put an instance into FAILED. Metadata is kept, and `resume` continues after the cause is fixed. */
+/**
+ * Names of the errors that put an instance into FAILED. The metadata is kept. After the cause is fixed, `resume` continues
+ * the sync.
+ */
 export const failureNames = [
   'OplogWindowLost',
   'UnsupportedCollection',
@@ -88,8 +94,8 @@ export const failureNames = [
 export type FailureName = (typeof failureNames)[number]
 
 /**
- * True if a command can be refused with this name. If the startup has failed, commands are refused with the name of
- * that failure where possible, because it tells the operator more than `WrongState`.
+ * True if a command can be refused with this name. If the startup has failed and the name of that failure is the name of
+ * a refusal, commands are refused with it, because it tells the operator more than `WrongState`.
  */
 export function isRefusalName(name: string): name is RefusalName {
   return Object.hasOwn(refusalStatus, name)
@@ -118,7 +124,7 @@ export class StoppedError extends Error {
  * that found this has changed nothing.
  */
 export class UnfollowedError extends Error {
-  /** The namespace of each collection on the source, by UUID there. */
+  /** The namespace of each collection on the source, by the collection's UUID on the source. */
   readonly collections: ReadonlyMap<string, string>
   constructor(collections: ReadonlyMap<string, string>) {
     super(`the change stream does not report all documents of ${[...collections.values()].join(', ')}`)

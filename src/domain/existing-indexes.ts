@@ -23,8 +23,8 @@ export interface UnevenIndex {
 /** The secondary indexes that a collection has on a cluster. */
 export interface ExistingIndexes {
   /**
-   * The finished indexes. Of a sharded collection, only those that every shard has that owns chunks, and that differ
-   * between the shards in deferred options at most.
+   * The finished indexes. In a sharded collection, only the indexes that exist on every shard that owns chunks, and whose
+   * specifications are the same on all of these shards except for deferred options.
    */
   indexes: IndexSpecification[]
   /** The indexes that differ between shards. Absent if there are none. */
@@ -34,7 +34,10 @@ export interface ExistingIndexes {
 /** The definition that a collection has on a cluster. */
 export interface ExistingDefinition extends CollectionDefinition, ExistingIndexes {}
 
-/** @param onShards the finished and the unfinished indexes of each shard that owns chunks, by the shard's name */
+/**
+ * Returns the indexes that are not the same on all shards.
+ * @param onShards the finished and the unfinished indexes of each shard that owns chunks, by the shard's name
+ */
 export function unevenIndexes(
   onShards: ReadonlyMap<string, { finished: IndexSpecification[]; unfinished: readonly string[] }>,
 ): UnevenIndex[] {
@@ -57,20 +60,23 @@ export function unevenIndexes(
   })
 }
 
-/** @param listed the finished indexes as the router lists them, which are those of one shard */
+/** @param listed the finished indexes as the router lists them: the router asks only one shard */
 export function existingIndexes(listed: IndexSpecification[], uneven: readonly UnevenIndex[] = []): ExistingIndexes {
   if (uneven.length === 0) return { indexes: listed }
   const incomplete = new Set(uneven.filter(isIncomplete).map(({ name }) => name))
   return { indexes: listed.filter((one) => !incomplete.has(indexName(one))), uneven }
 }
 
-/** True if createIndexes has to be sent again, or the index has to be dropped before that. */
+/**
+ * True if collMod cannot make the index the same on all shards. It is missing on a shard, so createIndexes has to be sent
+ * again, or it differs in an option that is not deferred, so it has to be dropped first.
+ */
 export function isIncomplete({ found, missingOn }: UnevenIndex): boolean {
   const [first] = found
   return missingOn.length > 0 || !first || !found.every((one) => differOnlyInDeferredOptions(one, first))
 }
 
-/** The specifications that any shard has, by index name: one for each index that is the same everywhere. */
+/** Returns the specifications of each index by its name: those of all shards that have it if they differ, otherwise one. */
 export function foundSpecifications({ indexes, uneven = [] }: ExistingIndexes): Map<string, IndexSpecification[]> {
   const found = new Map(indexes.map((one) => [indexName(one), [one]]))
   for (const one of uneven) found.set(one.name, one.found)
@@ -78,9 +84,9 @@ export function foundSpecifications({ indexes, uneven = [] }: ExistingIndexes): 
 }
 
 /**
- * The deferred options of an index whose shards may differ. collMod changes all shards.
- * @param toward restoring: an option counts as set if every shard has it; deferring: if any shard has it. Each direction
- * then changes the index until all shards are alike
+ * Returns the deferred options of an index that may differ between shards. If they are not the options that the caller
+ * wants, it changes the index by collMod, which applies to all shards.
+ * @param toward `restoring`: an option counts as set only if it is set on every shard; `deferring`: if it is set on any
  */
 export function deferredOptionsOn(
   found: readonly IndexSpecification[],

@@ -11,13 +11,14 @@ const all: Names = { kind: 'matching', patterns: [] }
 const everything: readonly Partial<NamespaceFilter>[] = [{}]
 
 /**
- * Where two filters overlap, as a text for an operator: `shop.orders`, `shop.*`, or the databases concerned. Null if no
- * namespace, whether it exists or not, is selected by both.
+ * Describes for an operator where two filters overlap: `shop.orders`, `shop.*`, or the databases concerned. Returns null
+ * if both filters cannot select the same namespace, whether it exists or not.
  *
- * Whether two regular expressions match a common name cannot be decided in general, so they are taken to do so. An
- * exclusion by a regular expression counts only for listed names and, for databases, if it has the same text as a pattern
- * that includes them. The same text does not separate two filters for collections: such an exclusion does not apply to the
- * server's temporary names (`selects`), and an inclusion does, so both filters may select one.
+ * It cannot be decided in general whether two regular expressions match a common name, so they are assumed to do so. An
+ * exclusion by a regular expression is considered in two cases: for names that the filters list, and for databases if an
+ * including pattern has the same text. It is not considered for a collection pattern with the same text, because an
+ * exclusion does not apply to the server's temporary names (`selects`) and an inclusion does: both filters may select
+ * such a name.
  */
 export function overlapOf(one: NamespaceFilters, other: NamespaceFilters, matches: Matches): string | null {
   const excluded = [...(one.excludeNamespaces ?? []), ...(other.excludeNamespaces ?? [])]

@@ -7,12 +7,12 @@ export interface FilterRequest extends NamespaceFilters {
   dropExcluded: boolean
 }
 
-/** A change of the filters that is not planned yet. The stored catalog may still be based on the former filters. */
+/** A change of the filters for which no plan is complete. The stored catalog may still be based on the former filters. */
 export interface FilterChange {
   /**
-   * The filters on which the destination may be based: those that were in force when collections were last planned, and
-   * those with which a plan has begun since, oldest first. A filter that was replaced before its plan began is not
-   * among them.
+   * The filters on which the content of the destination may be based, oldest first: those that were in force when
+   * collections were last planned, and those for which a plan has begun since. Filters that were replaced before their
+   * plan began are not included.
    */
   before: NamespaceFilters[]
   /** `dropExcluded` of the last filter request. */

@@ -2,17 +2,18 @@ import { hash } from 'node:crypto'
 import { bsonType, type TypedValue } from './raw-bson.ts'
 
 /**
- * Returns the value of a hashed index for a field's value, as an int64: the first eight bytes of an MD5 of the seed, the
+ * Returns the int64 that a hashed index stores for a field's value: the first eight bytes of an MD5 of the seed, the
  * value's canonical type and the value (`BSONElementHasher::hash64`, src/mongo/db/hasher.cpp). The server hashes a number
- * as an integer, so that equal numbers of all types have the same hash. Null for values whose hash is not computed here:
- * documents, decimals, types that are not possible or not usual in a key, and every value on a host without MD5 (FIPS).
+ * as an integer, so that equal numbers of all types have the same hash. Returns null if the hash is not computed here:
+ * for documents, decimals and types that are impossible or unusual in a key, and for all values on a host without MD5
+ * (FIPS).
  */
 export function hashedValue(value: TypedValue): TypedValue | null {
   const type = canonicalTypes.get(value[0] as number)
   const content = type === numberType ? integerOf(value) : value.subarray(1)
   if (type === undefined || content === null) return null
   const hashed: Buffer = Buffer.alloc(8 + content.length)
-  hashed.writeInt32LE(type, 4) // the four bytes before are the seed 0
+  hashed.writeInt32LE(type, 4) // The first four bytes are the seed, which is 0.
   content.copy(hashed, 8)
   const digest = md5(hashed)
   return digest && Buffer.concat([Buffer.from([bsonType.int64]), digest.subarray(0, 8)])

@@ -1,8 +1,9 @@
 import { bsonType, decimalParts, scopeStart, spans } from './raw-bson.ts'
 
 /**
- * Returns a text that is equal for two `_id`s exactly if the server (with simple collation) treats them as equal. The
- * server compares numbers by value, across types and at any depth, and everything else by type and bytes.
+ * Returns a text that identifies an `_id`: two `_id`s have the same text if and only if the server treats them as equal
+ * under the simple collation. The server compares numbers by value, across types and at any depth, and everything else by
+ * type and bytes, except that a symbol equals a string.
  */
 export function idValueKey(bytes: Buffer, type: number, start: number, end: number): string {
   switch (type) {

@@ -16,7 +16,7 @@ type BuiltEntry = Pick<CatalogEntry, 'uuid' | 'destinationUUID' | 'refusedIndexe
 
 /**
  * Caches the number of built indexes for each list of wanted indexes, because progress is read each second and a
- * catalog may be large. A number is valid only until the commit, and only for these names of refused indexes.
+ * catalog may be large. A number is valid only until the commit, and only while the same indexes are refused.
  */
 const knownCounts = new WeakMap<readonly IndexSpecification[], { refused: string; built: number }>()
 

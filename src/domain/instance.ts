@@ -15,14 +15,15 @@ export interface RepairReport {
   /** Number of documents that were reconciled. */
   repairedDocuments: number
   /**
-   * Number of collections that are converged because repair could not make them equal. The commit was aborted for them.
+   * Number of collections that are converged because the repair could not make them equal. If there are any, the commit
+   * was aborted.
    */
   convergingCollections: number
 }
 
 /**
  * The interface between the API and a sync instance. A command resolves when it is accepted and stored durably. If it
- * is refused, it rejects with RefusedError and has changed nothing. `progress` never uses the network.
+ * is refused, it rejects with RefusedError. `progress` never uses the network.
  */
 export interface Instance {
   progress(): Progress

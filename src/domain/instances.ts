@@ -7,7 +7,7 @@ export interface InstanceRow {
   mongosyncID: string
   /** True if the instance considers itself the coordinator. */
   coordinator: boolean
-  /** `lost`: the instance has sent no heartbeat for longer than its lease lasts. Other instances take its work over. */
+  /** `lost`: the last heartbeat is older than 10 s (3 s with Redis). Other instances take over its work. */
   status: 'alive' | 'lost'
   /** Seconds since its last heartbeat. */
   lastSeenSeconds: number
@@ -33,8 +33,8 @@ export interface InstancesReport {
 
 /**
  * Combines the figures of the instances into those of the sync. Each instance reports the bytes that it copied itself,
- * so these are summed. For a lost instance, the coordinator includes its bytes, and its own report has 0. Every report
- * has the total of the whole sync, and the largest total of a live instance is the most recent.
+ * so these are summed. The bytes that a lost instance copied are in the coordinator's figure, and the row of the lost
+ * instance has 0. Every report has the total of the whole sync, and the largest total of a live instance is the most recent.
  */
 export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progress'>[]): InstancesTotals {
   const copies = instances.map(({ progress }) => progress.collectionCopy)

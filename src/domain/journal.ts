@@ -53,7 +53,7 @@ export interface JournalFields {
   /** `indexes`: the names of the source's indexes that an excluded collection does not have. */
   'indexes not built': { namespace: string; indexes: string[] }
   'uneven distribution': { namespace: string; error: string }
-  /** The shard key is unique on the source, or was to be, and the destination does not record that. */
+  /** The destination does not record the shard key as unique, although the source does or the start request asks for it. */
   'shard key not unique': { namespace: string }
   'zone not copied': { what: string; error: string }
   'balancing not copied': { namespace: string; error: string }
@@ -64,9 +64,9 @@ export interface JournalFields {
    * stored positions stay.
    */
   'convergence planned': { collections: number; all: boolean }
-  /** The order in which a collection is read that is to be copied in natural order, or whose `_id`s are random. */
+  /** Logged for a collection that is to be copied in natural order or has random `_id`s. `order`: the order of the read. */
   'copy order': { namespace: string; order: 'natural' | '_id'; reason: string }
-  /** `bytes`: what was already copied, and is read again. */
+  /** `bytes`: the number of bytes that were already copied and are read again. */
   'copy begins again': { namespace: string; bytes: number }
   'collection copied': { namespace: string; bytes: number; partitions: number }
   /** Logged when `buildIndexes` delays the indexes until the collection is copied. */

@@ -42,7 +42,7 @@ function mixValue(seed: number, bytes: Buffer, type: number, start: number, end:
         hash = mixValue(hash, bytes, span.type, span.valueStart, span.valueEnd)
       }
       return hash
-    case 0x0e: // a symbol equals a string of the same text
+    case 0x0e: // A symbol equals a string with the same text.
       hash = mixByte(hash, bsonType.string)
       break
     default:
@@ -57,15 +57,15 @@ const scratch = Buffer.alloc(8)
 
 function mixNumber(seed: number, value: number): number {
   let hash = mixByte(seed, numberTag)
-  // -0 equals 0, and every NaN equals every other.
+  // -0 equals 0, and all NaNs are equal.
   scratch.writeDoubleLE(value === 0 ? 0 : Number.isNaN(value) ? Number.NaN : value)
   for (const byte of scratch) hash = mixByte(hash, byte)
   return hash
 }
 
 /**
- * Returns the double nearest to an IEEE 754-2008 decimal128 in binary integer encoding, little-endian at `start`. For a
- * decimal that equals an integer or a double, it is exactly the double of that value.
+ * Returns the double nearest to an IEEE 754-2008 decimal128 in binary integer encoding, little-endian at `start`. A
+ * decimal that equals an integer or a double therefore gives the same double as that value.
  */
 export function decimalAsNumber(bytes: Buffer, start: number): number {
   const { special, negative, coefficient, exponent } = decimalParts(bytes, start)

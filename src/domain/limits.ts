@@ -1,9 +1,6 @@
 /** Limits on the load of one instance's bulk work: the copy and the initial verification. */
 
-/**
- * The limits that an operator has set. If a concurrency is null, `loadLevel` decides it. If the rate is null, it has no
- * limit.
- */
+/** The limits that an operator has set. If a concurrency is null, `loadLevel` decides it. A rate of null is unlimited. */
 export interface Limits {
   /** Bytes of BSON documents read from the source per second. */
   bytesPerSecond: number | null

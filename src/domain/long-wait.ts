@@ -1,8 +1,8 @@
 /**
  * Waits repeatedly for the next change while a long promise is pending, which may be for days. Each `Promise.race` adds
  * a reaction to each of its promises. On Node 20, a reaction takes 664 bytes and stays until the promise ends. A race
- * with the long promise four times a second would therefore take hundreds of megabytes. LongWait adds one reaction to
- * it.
+ * with the long promise four times a second would therefore take hundreds of megabytes. LongWait adds only one reaction
+ * to the long promise.
  */
 export class LongWait {
   #over = false

@@ -74,16 +74,16 @@ const renamedAcrossDatabases = /^tmp.{5}\.renameCollection$/
 export const temporaryNames = temporary.source
 
 /**
- * Returns the name that decides whether a listed collection is synced. If the server keeps a collection on behalf of
- * another one, the name of that other collection decides.
+ * Returns the name to which the filters apply for a listed collection. If the server keeps the collection on behalf of
+ * another one, this is the name of that other collection.
  */
 export function decidingName(collection: string): string {
   return conversion.exec(collection)?.[1] ?? buckets.exec(collection)?.[1] ?? collection
 }
 
 /**
- * True for a listed time-series collection, and for the collection in which the server keeps its documents. Servers
- * before 8.3 list both.
+ * True for a time-series collection as the server lists it, and for the collection in which the server keeps its
+ * documents. Servers before 8.3 list both.
  */
 export function isTimeSeries({ name, type }: { name: string; type?: string }): boolean {
   return type === 'timeseries' || buckets.test(name)

@@ -5,25 +5,25 @@
 export const metadataDatabase = 'mongosync_internal_tandem'
 
 /**
- * The database in which earlier releases kept the metadata of a sync. A sync that one of them began stays there until
- * it is cleaned (`OlderMetadata`).
+ * The database in which earlier releases kept the metadata of a sync. The metadata of a sync that such a release began
+ * stays there until the sync is cleaned (`OlderMetadata`).
  */
 export const olderMetadataDatabase = 'tandem_internal'
 
 export const metadataDatabases: readonly string[] = [metadataDatabase, olderMetadataDatabase]
 
-/** The name of a sync (`--syncName`). With `metadataDatabase` it stays within the 63 bytes of a database's name. */
+/** The name of a sync (`--syncName`). Appended to `metadataDatabase`, it fits into the 63 bytes of a database name. */
 export const syncNamePattern = /^[A-Za-z0-9_-]{1,20}$/
 
 /**
- * The databases that may hold the metadata of a sync.
- * @param syncName null: the sync without a name, which an earlier release may have begun
+ * The databases that may contain the metadata of a sync.
+ * @param syncName null for the sync without a name, which an earlier release may have begun
  */
 export function databasesOfSync(syncName: string | null): readonly string[] {
   return syncName === null ? metadataDatabases : [`${metadataDatabase}_${syncName}`]
 }
 
-/** The name of the sync whose metadata this database holds; null: the sync without a name. */
+/** The name of the sync whose metadata this database contains; null for the sync without a name. */
 export function syncNameOf(database: string): string | null {
   return metadataDatabases.includes(database) ? null : database.slice(metadataDatabase.length + 1)
 }
@@ -36,7 +36,7 @@ const internalDatabases = ['admin', 'local', 'config', ...metadataDatabases]
 /**
  * Databases in which MongoDB's migration tools keep their metadata: mongosync (`__mdb_internal…`, and
  * `mongosync_reserved_…` in earlier releases) and migration-verifier, which ignores the same prefixes. tandem treats
- * them as internal on both clusters, so that these tools can run beside it, and gives its own database such a name.
+ * these databases as internal on both clusters, so that these tools can run beside it. Its own database has such a name.
  */
 const internalPrefixes = ['__mdb_internal', 'mongosync_internal_', 'mongosync_reserved_']
 
@@ -46,9 +46,9 @@ export function isUserDatabase(database: string): boolean {
 }
 
 /**
- * The internal databases whose events the server leaves out of a change stream. Those with an internal prefix are not
- * included, because a pattern for the name of the database costs the server (6.0.27) about 40 µs for each oplog entry
- * that it reads.
+ * The internal databases whose events tandem has the server exclude from a change stream. Databases with an internal
+ * prefix are not in this list, because a pattern for the database name costs the server (6.0.27) about 40 µs for each
+ * oplog entry that it reads.
  */
 export const internalDatabaseNames: readonly string[] = internalDatabases
 

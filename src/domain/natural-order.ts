@@ -2,19 +2,17 @@ import type { NaturalSelection } from './start-request.ts'
 
 /**
  * Collections that are copied in natural order: in the order of their record ids, which is the order of the documents on
- * disk. If `_id`s are random, a read in `_id` order reads a page of the disk for each document, and so reads a collection
- * that does not fit into memory many times over.
+ * disk. If `_id`s are random, a read in `_id` order reads a page from disk for each document. A collection that does not
+ * fit into memory is then read from disk many times.
  */
 
 /** The progress of a segment that is read in natural order. The segment contains the whole collection. */
 export interface NaturalRead {
-  /**
-   * The `_id`s at which the verifier divides the collection into ranges. The copy does not use them.
-   */
+  /** The `_id`s at which the verifier divides the collection into ranges. The copy does not use them. */
   splits: readonly Buffer[]
   /**
-   * The server process, and its term as primary, to which `tokens` belong; null before the first read. Each member of a
-   * replica set has record ids of its own, and a member may assign others when it starts again or rolls back.
+   * Identifies the server process that issued `tokens`, and its term as primary; null before the first read. Each member
+   * of a replica set has record ids of its own, and a member may change them when it restarts or rolls back.
    */
   server: string | null
   /**
@@ -26,9 +24,9 @@ export interface NaturalRead {
 
 /** The database name in `copyInNaturalOrder` that stands for all databases, as in mongosync. */
 export const everyDatabase = '.'
-/** The number of tokens that are kept. Between two of them is a batch of the copy. */
+/** The number of tokens that are kept. The copy obtains one for each batch. */
 export const tokensMax = 8
-/** Limits the size of the stored document, because a single `_id` may have megabytes. */
+/** Maximum total size of the splits, because a single `_id` may have megabytes and the splits are stored in one document. */
 const splitBytesMax = 1024 * 1024
 
 /** True if the request asks for natural order of this collection. */
@@ -47,7 +45,7 @@ export function beforeNaturalRead(splits: readonly Buffer[]): NaturalRead {
   const bytes = splits.reduce((sum, split) => sum + split.length, 0)
   const step = Math.max(1, Math.ceil(bytes / splitBytesMax))
   const kept = splits.filter((_, at) => at % step === step - 1)
-  // Splits of very different sizes may still exceed the limit. Then the verifier compares one range.
+  // If their sizes are very different, the splits may still exceed the limit. The verifier then compares a single range.
   const isSmall = kept.reduce((sum, split) => sum + split.length, 0) <= splitBytesMax
   return { splits: isSmall ? kept : [], server: null, tokens: [] }
 }
@@ -60,7 +58,7 @@ export function advanced(read: NaturalRead, token: Buffer | null): NaturalRead {
   return token ? { ...read, tokens: [token, ...read.tokens].slice(0, tokensMax) } : read
 }
 
-/** The ranges of `_id`s that a segment contains: its own bounds, or those of the ranges of a read in natural order. */
+/** The ranges of `_id`s that a segment contains: one between its bounds, or those between the splits of a natural read. */
 export function idRangesOf(segment: {
   from: Buffer | null
   to: Buffer | null
@@ -71,18 +69,18 @@ export function idRangesOf(segment: {
   return bounds.slice(1).map((to, at) => ({ from: bounds[at] ?? null, to }))
 }
 
-/** With fewer sampled documents than this, nothing is concluded. */
+/** With fewer sampled documents than this, the order does not count as random. */
 const sampleMin = 100
 /**
- * The mean distance between neighbours, as a share of the sample, above which an order counts as random. Random order
- * has a third, and an order that follows the record ids has almost nothing.
+ * An order counts as random if the mean distance between neighbours is above this share of the sample. In random order the
+ * mean distance is a third of the sample, and in the order of the record ids it is close to 0.
  */
 const randomDistanceMin = 1 / 6
 
 /**
- * Decides whether a read in `_id` order would jump at random over the disk: whether documents that are neighbours in
- * `_id` order are far apart in natural order. An order that is reversed, or that consists of many ascending runs (such
- * as `_id`s that begin with a tenant), is not random, because neighbours are close.
+ * True if documents that are neighbours in `_id` order are far apart in natural order, so that a read in `_id` order
+ * would access the disk at random. A reversed order is not random, and neither is an order of many ascending runs (such as
+ * `_id`s that begin with a tenant), because neighbours are close.
  * @param recordIds the record ids of sampled documents, in the order of their `_id`s
  */
 export function isRandomOrder(recordIds: readonly bigint[]): boolean {

@@ -1,4 +1,4 @@
-/** The oplog should cover at least this many seconds, the length of a pause or an outage. */
+/** The oplog should cover at least this many seconds, so that a pause or an outage of that length is possible. */
 export const oplogWindowMinSeconds = 3_600
 const hour = 3_600
 

@@ -20,7 +20,7 @@ export interface LeaseView {
   epoch: number
   /** The writes of every lease term with an epoch below this one have ended. */
   drained: number
-  /** The stored time, which changes with each renewal. It alone does not end the lease (`expired`). */
+  /** The stored end of the lease, which changes with each renewal. The lease does not end at this time (see `expired`). */
   expiresAt: Date
   /** True if the reader has observed no renewal for the duration of a lease, or the lease was given back. */
   expired: boolean
@@ -41,7 +41,7 @@ export interface LeaseView {
    * may have failed.
    */
   evicted: boolean
-  /** False while the instance is paused: it keeps its claims and gets no new ones. */
+  /** False while the instance is paused. It then keeps its claims but gets no new ones. */
   takesWork: boolean
   /** True if the instance is neither paused nor failed, so that it is preferred as coordinator. */
   atWork: boolean

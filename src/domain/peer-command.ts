@@ -12,8 +12,8 @@ export interface GivenCommand {
   request?: CommitRequest
   filter?: FilterRequest
   /**
-   * Set for an abort: how many commits had been aborted before the one that is to be aborted. Null if no commit was under
-   * way when the abort was sent. An earlier release does not set it.
+   * Set for an abort, to identify the commit that it concerns: the number of commits that had been aborted before that
+   * commit. Null if no commit was in progress when the abort was sent. An earlier release does not set it.
    */
   abortsBefore?: number | null
 }

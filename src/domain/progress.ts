@@ -11,7 +11,7 @@ export type ProgressInfo =
   | 'waiting for commit to complete'
   | 'commit completed'
 
-/** One side of the embedded verifier. Counts of documents and collections; lag in seconds. */
+/** The embedded verifier's figures for one of the two clusters. */
 export interface VerificationSide {
   estimatedDocumentCount: number
   hashedDocumentCount: number
@@ -47,12 +47,12 @@ export interface Progress {
   verification: { source: VerificationSide; destination: VerificationSide } | null
   failure?: Failure
   warnings?: string[]
-  /** Absent while the copy runs, outside RUNNING, and while the lag does not decrease. */
+  /** Absent while the copy runs, in states other than RUNNING, and while the lag does not decrease. */
   estimatedSecondsToCatchUp?: number
   estimatedOplogTimeRemaining?: string
-  /** The remaining oplog time in seconds, for the metrics. */
+  /** The remaining oplog time in seconds, for the metrics and the log. */
   oplogSecondsRemaining?: number
-  /** Whether the oplog of each source shard could be read. Only the metrics show this and the next three fields. */
+  /** True if the oplog of each source shard could be read. Only the metrics show this and the next three fields. */
   oplogVisible?: boolean
   /** Number of instances that are alive, and that were lost within the last day. */
   instances?: { alive: number; lost: number }
@@ -73,7 +73,7 @@ export interface Progress {
   /** Absent while only `loadLevel` limits bulk work. */
   limits?: LimitsReport
   retrying?: { what: string; since: string }
-  /** How long a commit would take, or will still take, until `canWrite`; absent if there is no estimate. */
+  /** The estimated time to `canWrite`, of a commit in progress or of one that starts now; absent if it is unknown. */
   commit?: CommitEstimate
   lastRehearsal?: Rehearsal
 }

@@ -129,7 +129,7 @@ export function typedValue(bytes: Buffer, span: ElementSpan): TypedValue {
   return value
 }
 
-/** A document as a list of fields with raw values. `buildDocument` makes the same bytes from it again. */
+/** A document as a list of fields with raw values. `buildDocument` converts it back to the same bytes. */
 export type RawFields = { name: string; value: TypedValue }[]
 
 export function readFields(bytes: Buffer, offset = 0): RawFields {

@@ -23,7 +23,7 @@ const shape = 'give redis://[[user]:password@]host[:port][/database], or rediss:
 
 /**
  * Parses a Redis URL. Rejects options in the URL, which the Redis client would accept, because tandem sets them itself.
- * For an invalid URL, returns a text about the problem that never contains any part of the URL.
+ * For an invalid URL, returns a description of the problem that contains no part of the URL.
  */
 export function parseRedisUrl(text: string): RedisEndpoint | { problem: string } {
   const url = URL.canParse(text) ? new URL(text) : null

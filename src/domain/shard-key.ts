@@ -67,9 +67,10 @@ export function showShardKey(key: ShardKey): string {
 }
 
 /**
- * True if two shards of the destination may have a document with the same `_id`, because each shard enforces uniqueness
- * only for its own documents: the shard key is not `_id` alone, or it is a hash of `_id` that differs for `_id`s that are
- * equal under the collation of the collection. A shard key always uses the simple collation.
+ * True if two shards of the destination may have documents with the same `_id`. Each shard enforces uniqueness only for
+ * its own documents. If the shard key is `_id` alone, equal `_id`s are on one shard, unless the collection has a
+ * collation. Then the key is a hash of `_id` under the simple collation, and `_id`s that are equal under the collection's
+ * collation may have different hashes.
  */
 export function isKeyed({ shardKey, wanted }: { shardKey: ShardKey | null; wanted?: { options: RawFields } }): boolean {
   if (shardKey === null) return false
@@ -77,8 +78,9 @@ export function isKeyed({ shardKey, wanted }: { shardKey: ShardKey | null; wante
 }
 
 /**
- * True if two shards of the source may have documents with the same `_id`. The entry has the shard key on the
- * destination, which is usually that of the source. A replica set has none, so every collection counts there.
+ * True if two shards of the source may have documents with the same `_id`. The entry contains the shard key on the
+ * destination, which is usually that of the source. If the destination is a replica set, no entry has a shard key, so the
+ * result is the same for all collections.
  */
 export function mayRepeatIds(
   source: { idsMayRepeat: boolean },
@@ -88,10 +90,10 @@ export function mayRepeatIds(
   return source.idsMayRepeat && (isKeyed(entry) || !destination.sharded)
 }
 
-/** The value that a missing field of a shard key counts as. */
+/** The server treats a missing field of a shard key as null. */
 export const nullValue: TypedValue = Buffer.from([bsonType.null])
 
-/** Returns the document's values of the fields of the key. A missing field counts as null, as in the server. */
+/** Returns the values of the key's fields in the document. A missing field is null. */
 export function shardKeyValues(document: Buffer, key: ShardKey): TypedValue[] {
   return key.map(({ path }) => valueAt(document, path.split('.')) ?? nullValue)
 }

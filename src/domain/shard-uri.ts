@@ -1,6 +1,6 @@
 import { ConnectionString } from 'mongodb-connection-string-url'
 
-/** Options of the routers' connection string that do not apply to a shard: they select routers or a replica set. */
+/** Options of the routers' connection string that do not apply to a shard, because they select routers or a replica set. */
 const routerOptions = new Set(['replicaset', 'loadbalanced', 'directconnection', 'srvservicename', 'srvmaxhosts'])
 
 /**

@@ -19,7 +19,7 @@ export interface StartConfiguration {
   timeseries: TimeSeries
   /** Collections that are copied in natural order; null if none is requested. */
   copyInNaturalOrder: readonly NaturalSelection[] | null
-  /** Whether large collections of a replica set whose `_id`s are random are copied in natural order too. */
+  /** True if large collections of a replica set are also copied in natural order if their `_id`s are random. */
   detectRandomId: boolean
 }
 
@@ -61,7 +61,7 @@ export interface ShardingOptions {
   shardingEntries: ShardingEntry[]
 }
 
-/** How one collection of a replica set becomes sharded on the destination. */
+/** Requests that a collection of a source that is a replica set is sharded on the destination. */
 export interface ShardingEntry {
   database: string
   collection: string
@@ -78,7 +78,7 @@ export interface ShardingEntry {
   }
 }
 
-/** Whether an entry has an option that releases before its introduction would ignore. */
+/** True if the entry has an option that earlier releases do not know and would ignore. */
 export function hasShardingOptions({ shardCollection }: ShardingEntry): boolean {
   const { unique, numInitialChunks, presplitHashedZones } = shardCollection
   return unique === true || numInitialChunks !== undefined || presplitHashedZones === true

@@ -1,8 +1,8 @@
 import { ConnectionString } from 'mongodb-connection-string-url'
 
 /**
- * Checks connection strings of clusters, and removes secrets from them. Unsupported options are rejected and not
- * silently overridden. Otherwise an operator who sets another read or write concern would believe that it applies.
+ * Checks connection strings of clusters, and removes secrets from them. An unsupported option is rejected. If tandem
+ * overrode it silently, an operator who sets another read or write concern would believe that it applies.
  */
 
 /** Parses a connection string with the driver's own parser. Returns null if that parser rejects it. */

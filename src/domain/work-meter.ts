@@ -4,9 +4,8 @@ import { Durations } from './durations.ts'
 export const operations = ['copyRead', 'copyWrite', 'applyRead', 'applyWrite', 'sourcePing', 'destinationPing'] as const
 export type Operation = (typeof operations)[number]
 
-/** The changed documents that wait in a lane or are being written. */
 export interface LaneDepths {
-  /** The number of these documents in each lane. */
+  /** For each lane, the number of changed documents that wait in it or are being written. */
   readonly depths: readonly number[]
 }
 
