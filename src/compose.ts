@@ -49,9 +49,9 @@ export interface ComposeOptions {
   onFailure: () => void
 }
 
-/** Why commands are refused before the clusters are asked. */
+/** Refusal of commands before tandem begins to connect. */
 const connects = 'tandem has just started and is connecting to both clusters; try again'
-/** Why commands are refused when both clusters have answered and the instance is not restored yet. */
+/** Refusal of commands after both clusters have answered, until the instance is restored. */
 const readsState =
   'tandem is reading the stored state, or another process with the same --id still holds the lease; try again'
 const connectPatienceMS = 8_000
@@ -63,7 +63,7 @@ export interface Composed {
   close(): Promise<void>
 }
 
-/** Creates one instance and what it depends on. Until both clusters answer, requests are refused with the reason. */
+/** Creates one instance and its dependencies. Until both clusters answer, its commands are refused with the reason. */
 export function compose(options: ComposeOptions): Composed {
   const connection = new ClusterConnection(options)
   const instance = new InstanceCommands(connection, options.id, options.journal)
@@ -85,7 +85,7 @@ class ClusterConnection implements Connection {
   #booted: Promise<void> = Promise.resolve()
   #instance: SyncInstance | null = null
   #failure: unknown = null
-  /** Why commands are refused, for each cluster that has not answered yet. That of `cluster0` is reported first. */
+  /** Refusal of commands, for each cluster that has not answered yet. The refusal for `cluster0` takes precedence. */
   readonly #waitingFor = new Map<ClusterName, { description: string; error?: unknown }>(
     clusterNames.map((name) => [name, { description: connects }]),
   )
@@ -186,15 +186,15 @@ class ClusterConnection implements Connection {
       context,
       loadLevel: this.#options.loadLevel,
       atStep,
-      // One Redis serves both directions. The metadata database is on the current destination.
+      // A Redis serves both directions. Without one, heartbeats go through the metadata on the current destination.
       liveness: (destination) => this.#redis ?? new MongoLiveness(destination),
       redis: redis !== null,
       transportRisks,
       findStored,
       perform,
       onTransition: (snapshot) => {
-        // After a failure that was stored before this process started, the process keeps running, so that `resume` can
-        // reach it.
+        // `#instance` is null while a stored sync is restored. If it had failed, the process keeps running, so that
+        // `resume` can reach it.
         if (stateLog.logged(snapshot) === 'FAILED' && this.#instance) onFailure()
       },
     })

@@ -18,7 +18,7 @@ switch (commandLine.kind) {
     process.exitCode = commandLine.exitCode
     break
   case 'client': {
-    const [{ runClient }, confirm] = await Promise.all([import('./cli/client.ts'), onTerminal()])
+    const [{ runClient }, confirm] = await Promise.all([import('./cli/client.ts'), loadConfirm()])
     process.exitCode = await runClient(commandLine.request, {
       out: console.log,
       err: console.error,
@@ -66,7 +66,7 @@ switch (commandLine.kind) {
     break
   }
   case 'clean': {
-    const [{ runClean }, confirm] = await Promise.all([import('./clean/run-clean.ts'), onTerminal()])
+    const [{ runClean }, confirm] = await Promise.all([import('./clean/run-clean.ts'), loadConfirm()])
     process.exitCode = await runClean(commandLine.options, {
       out: (text) => process.stdout.write(text),
       err: (text) => process.stderr.write(text),
@@ -77,7 +77,7 @@ switch (commandLine.kind) {
   case 'rehearse': {
     const { runRehearse } = await import('./rehearse/run-rehearse.ts')
     const interrupted = new AbortController()
-    // The first signal lets it clean up, and the second ends it at once.
+    // The first signal makes the rehearsal stop and clean up. The second one ends the process at once.
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
       process.on(signal, () => (interrupted.signal.aborted ? process.exit(1) : interrupted.abort()))
     }
@@ -94,15 +94,15 @@ switch (commandLine.kind) {
   }
 }
 
-/** Asks the operator; null without a terminal. */
-async function onTerminal(): Promise<Confirm | null> {
+/** Returns the function that asks the operator for confirmation; null without a terminal. */
+async function loadConfirm(): Promise<Confirm | null> {
   if (!process.stdin.isTTY || !process.stdout.isTTY) return null
   const { askForYes } = await import('./cli/confirm.ts')
   const output = process.stderr.isTTY ? process.stderr : process.stdout
   return (lines) => askForYes(lines, { input: process.stdin, output })
 }
 
-/** Runs until Ctrl-C. On a terminal it uses the alternate screen, so that the previous content comes back. */
+/** Runs until Ctrl-C. It uses the alternate screen of a terminal, so that the previous content reappears at the end. */
 async function watch(request: WatchRequest): Promise<void> {
   const { runWatch } = await import('./cli/watch.ts')
   const ended = new AbortController()

@@ -20,7 +20,7 @@ import { createLog, type OpenLog } from './log/log.ts'
 export async function serve(options: ServeCommandOptions, version: string, compose = composeInstance): Promise<void> {
   collectInOnePass()
   const { journal, reopen, rotate } = openLog(options)
-  // Handled even without a log file: by default, Node opens its inspector on SIGUSR1, which runs any code that a
+  // SIGUSR1 is handled even without a log file: by default it makes Node open its inspector, which runs any code that a
   // local user sends. mongosync, like mongod (https://www.mongodb.com/docs/manual/tutorial/rotate-log-files/),
   // rotates its log on this signal.
   process.on('SIGUSR1', () => {

@@ -54,7 +54,7 @@ export interface ApiDependencies {
   tokens?: Tokens | null
   /** Accepts any Host header, because other machines know this host by various names. Allowed only with a token. */
   anyHost?: boolean
-  /** Receives unexpected errors. The response says only that there was one. */
+  /** Receives unexpected errors. The response does not contain their text. */
   onInternalError?: (error: unknown) => void
   /** Receives commands and their answers, for the log. */
   exchanges?: ExchangeRecorder
@@ -79,7 +79,7 @@ const openPaths = ['/healthz', ...dashboardPaths, ...docsPaths]
 export function createApi(dependencies: ApiDependencies) {
   const { instance, sampler, version, meter = new WorkMeter(), tokens = null, anyHost = false } = dependencies
   const { onInternalError = () => {}, onTokensRefused = () => {}, exchanges = unrecorded } = dependencies
-  processMetrics() // the event loop is observed from now on
+  processMetrics() // begins to measure the process and its event loop
   const check = oneAtATime('check', ({ configuration, ...options }: CheckRequest) =>
     instance.check(configuration, options),
   )
@@ -290,7 +290,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/repair',
       describeCommand(
         'repair',
-        'Makes the documents and definitions that a failed verification named equal to the source. Afterwards, send resume. If repair needs a convergence, it aborts the commit; in that case send commit when canCommit is true. If several instances share the sync, only the coordinator accepts repair.',
+        'Corrects the documents and definitions that a failed verification reported: makes them equal to the source. Afterwards, send resume. If repair needs a convergence, it aborts the commit; in that case send commit when canCommit is true. If several instances share the sync, only the coordinator accepts repair.',
         noBody,
         repairedSchema,
       ),
@@ -320,7 +320,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/filter',
       describeCommand(
         'filter',
-        'Replaces the filter of the sync, for all instances. What is newly included is made equal to the source, and what is newly excluded stays on the destination or is dropped. Accepted in RUNNING, PAUSED and FAILED.',
+        'Replaces the filter of the sync, for all instances. Newly included collections are made equal to the source. Newly excluded ones stay on the destination or are dropped. Accepted in RUNNING, PAUSED and FAILED.',
         { schema: filterBodySchema, required: true },
         successSchema,
       ),

@@ -12,7 +12,7 @@ const contentTypes = {
   js: 'text/javascript; charset=utf-8',
 }
 
-/** Files by path. Each is listed, so that the path of a request never becomes the path of a file. */
+/** File names by URL path. They are listed, so that the path of a request is never used to open a file. */
 const files: Record<string, `${string}.${keyof typeof contentTypes}`> = {
   '/': 'page.html',
   '/dashboard/base.css': 'base.css',

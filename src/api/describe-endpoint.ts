@@ -56,7 +56,7 @@ export function describeCommand(
     operationId,
     summary,
     requestBody: {
-      description: 'JSON whatever the Content-Type; an empty body is {}; at most 1 MiB.',
+      description: 'JSON with any Content-Type, at most 1 MiB. An empty body means {}.',
       required: body.required,
       content: { 'application/json': { schema: resolver(body.schema) } },
     },

@@ -73,8 +73,9 @@ export class FailedTokens {
 }
 
 /**
- * The part of an address that identifies one host: the first 64 bits of an IPv6 address (RFC 4291, section 2.5.4),
- * and the IPv4 address of a mapped one.
+ * Returns the part of an address under which clients are counted: an IPv4 address (also if it is mapped into IPv6), or
+ * the first 64 bits of an IPv6 address. A host can use every address of its IPv6 subnet, which has these 64 bits in
+ * common (RFC 4291, section 2.5.4).
  */
 export function networkOf(remoteAddress: string | null): string {
   if (remoteAddress === null) return ''

@@ -27,8 +27,8 @@ export const limitsBodySchema = objectOf({
 
 const backedOffSchema = objectOf({
   reason: v.pipe(v.string(), v.description('Why tandem writes more slowly to the destination.')),
-  since: v.pipe(v.string(), v.description('Since when, ISO 8601.')),
-  writeConcurrency: whole(1, concurrencyMax, 'Batches written at a time meanwhile.'),
+  since: v.pipe(v.string(), v.description('When tandem began to write more slowly, ISO 8601.')),
+  writeConcurrency: whole(1, concurrencyMax, 'Batches written at a time until the destination recovers.'),
 })
 
 export const limitsSchema = objectOf({

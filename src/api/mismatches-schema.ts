@@ -3,7 +3,7 @@ import { listedMax, type Mismatch } from '../domain/mismatch.ts'
 import { numberParameters } from './query-parameters.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The answer of `GET /api/v1/verification/mismatches`: names, and no values except an `_id`. */
+/** The answer of `GET /api/v1/verification/mismatches`. It contains names, and no values of documents except `_id`s. */
 
 const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 
@@ -62,7 +62,7 @@ export function renderRepaired({
   return { repairedDocuments, ...(convergingCollections === 0 ? {} : { convergingCollections }) }
 }
 
-/** @param limit how many differences are listed at most */
+/** @param limit maximum number of differences to list */
 export function renderMismatches({ mismatches, total }: { mismatches: Mismatch[]; total: number }, limit: number) {
   const listed = mismatches.slice(0, limit).map(({ namespace, kind, id, field, by }) => ({
     namespace,

@@ -1,6 +1,9 @@
 import { collectDefaultMetrics, Registry } from 'prom-client'
 
-/** Gauges with the suffix `_total`, which is for counters. prom-client's gauges by type add up to the same figures. */
+/**
+ * Gauges that have the suffix `_total`, which Prometheus reserves for counters. They can be removed, because each is the
+ * sum of another gauge of prom-client over its label `type`.
+ */
 const misnamed = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total']
 
 let registry: Registry | null = null

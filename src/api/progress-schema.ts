@@ -8,7 +8,7 @@ import { limitsSchema, renderLimits } from './limits-schema.ts'
 import { detailEntries } from './schemas.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The answer of `GET /api/v1/progress`: only these fields leave the process. */
+/** The answer of `GET /api/v1/progress`. Other fields of the progress are not sent. */
 
 const described = <Schema extends v.GenericSchema>(schema: Schema, meaning: string) =>
   v.pipe(schema, v.description(meaning))

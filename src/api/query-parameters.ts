@@ -7,7 +7,7 @@ import { describeIssues, objectOf } from './strict-schema.ts'
 export interface NumberParameter {
   least: number
   most: number
-  /** The value of a parameter that is not given. */
+  /** The default. */
   usual: number
   meaning: string
 }

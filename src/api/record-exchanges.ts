@@ -7,10 +7,10 @@ export interface ExchangeRecorder {
   answered(response: { method: string; uri: string; status: number; body: string }): void
 }
 
-/** A longer body is left out, so that a line stays readable. */
+/** Longer bodies are not logged, so that a log line stays readable. */
 const bodyBytesMax = 16 * 1024
 
-/** A body as JSON text for a log line; an empty object in place of a long one, so that it remains JSON. */
+/** Returns the body as JSON text for a log line. A body that is too long becomes `{}`, because a cut one is not JSON. */
 export function bodyForLog(text: string): string {
   return text.length > bodyBytesMax ? '{}' : text
 }

@@ -29,7 +29,7 @@ export const sampleSchema = objectOf({
 export type Sample = v.InferOutput<typeof sampleSchema>
 
 /**
- * Totals of one moment: milliseconds since the epoch, bytes copied, total bytes, events applied, lag in seconds. It
- * is an array because each new client receives about two thousand of them.
+ * Totals of one moment: milliseconds since the epoch, bytes copied, total bytes, events applied, lag in seconds. A point
+ * is an array, which is shorter than an object: each new client receives about two thousand points.
  */
 export type HistoryPoint = [at: number, copied: number, total: number, events: number, lag: number | null]

@@ -7,7 +7,7 @@ import { renderInstances } from './instances-schema.ts'
 import { renderProgress } from './progress-schema.ts'
 import type { Sample } from './sample-schema.ts'
 
-/** Receives events. Each event is in its wire format. A sample is one array that all listeners share. */
+/** Receives events in their wire format. All listeners receive the same array for a sample, so none may change it. */
 export interface Listener {
   send: (event: Uint8Array<ArrayBuffer>) => void
   /** No more events follow. */
@@ -20,7 +20,7 @@ export interface SamplerOptions {
   everyMS?: number
   /** Milliseconds between samples while nobody listens. */
   unheardMS?: number
-  /** Where totals are kept. */
+  /** Keeps the totals for the history. */
   kept?: KeptPoints
 }
 
@@ -51,13 +51,13 @@ export class Sampler {
     this.#kept = kept
   }
 
-  /** Takes samples also while nobody listens, until `close`. */
+  /** From now on until `close`, takes samples even while nobody listens. */
   record(): void {
     this.#isRecording = true
     this.#run()
   }
 
-  /** Sends the history to the listener at once, then every sample. Returns a function that stops it. */
+  /** Sends the history to the listener at once, and then every sample. Returns a function that removes the listener. */
   listen(listener: Listener): () => void {
     if (this.#closed) {
       listener.end()
@@ -67,17 +67,17 @@ export class Sampler {
     this.#listeners.add(listener)
     this.#kept.prune(Date.now())
     listener.send(encoded('history', { points: this.#kept.points }))
-    // The first listener does not wait for a sample that is due in ten seconds.
+    // The first listener does not wait for the next sample, which may be due in ten seconds.
     if (isFirst) this.#stopTimer()
     else if (this.#running && this.#latest) listener.send(this.#latest)
     this.#run()
     return () => {
       this.#listeners.delete(listener)
-      this.#rest()
+      this.#stopIfUnneeded()
     }
   }
 
-  /** Ends all listeners, and later ones as soon as they listen. */
+  /** Ends all listeners. A listener that is added later is ended at once. */
   close(): void {
     this.#closed = true
     this.disconnect()
@@ -87,11 +87,11 @@ export class Sampler {
   disconnect(): void {
     for (const listener of this.#listeners) listener.end()
     this.#listeners.clear()
-    this.#rest()
+    this.#stopIfUnneeded()
   }
 
   /** Cancels the next sample if nobody needs it. */
-  #rest(): void {
+  #stopIfUnneeded(): void {
     if (!this.#isNeeded) this.#stopTimer()
   }
 

@@ -60,7 +60,7 @@ function resolveAlias(given: WriteBlocking | boolean): WriteBlocking {
   return given
 }
 
-/** Resolves the alias `true`. Null if no collection is named. */
+/** Resolves the alias `true`. Returns null if no collection is named. */
 function parseNaturalOrder(given: NaturalSelection[] | boolean | undefined): NaturalSelection[] | null {
   if (given === true) return [{ database: everyDatabase }]
   if (!given || given.length === 0) return null
@@ -74,7 +74,7 @@ function parseNaturalOrder(given: NaturalSelection[] | boolean | undefined): Nat
   return given
 }
 
-/** Checks one field of a filter. Null for a field that selects or excludes nothing. */
+/** Checks one field of a filter. Returns null if the field is absent or empty. */
 export function parseFilters(field: string, given: NamespaceFilter[] | undefined): NamespaceFilter[] | null {
   // An empty exclude list means the same as no list. The schema refuses an empty include list, because it is ambiguous.
   if (given === undefined || given.length === 0) return null
@@ -96,7 +96,7 @@ export function parseFilters(field: string, given: NamespaceFilter[] | undefined
   return given
 }
 
-/** Refuses a filter that names namespaces that are never synced, because it must be a mistake. */
+/** Refuses a filter with namespaces that are never synced, because such a filter must be a mistake. */
 function refuseSystemNames(field: string, { database, collections = [] }: NamespaceFilter): void {
   if (database !== undefined && !isUserDatabase(database)) {
     throw new RefusedError(

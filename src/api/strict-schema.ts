@@ -61,7 +61,10 @@ export function describeIssues(found: readonly v.BaseIssue<unknown>[]): string {
   return shown.join('; ')
 }
 
-/** Replaces the issue of a union with the issues of the value's parts if the value itself has the type of an option. */
+/**
+ * The issue of a union says only that no option matches. If the value has the type of one option, the issues of its
+ * parts are more precise and replace it.
+ */
 function withinUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
   const inner = issue.type === 'union' ? (issue.issues ?? []).filter(({ path }) => path !== undefined) : []
   if (inner.length === 0) return [issue]

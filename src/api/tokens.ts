@@ -25,7 +25,7 @@ export class Tokens {
   }
 
   /**
-   * Which token the request sent.
+   * Returns which token the request sent.
    * @param authorization the Authorization header
    */
   sentIn(authorization: string | undefined): TokenUse {
@@ -38,7 +38,7 @@ export class Tokens {
   }
 }
 
-/** The token of an `Authorization: Bearer …` header; null if there is none. */
+/** Returns the token of an `Authorization: Bearer …` header; null if there is none. */
 export function bearerOf(authorization: string | undefined): string | null {
   return /^Bearer +(\S+)$/i.exec(authorization ?? '')?.[1] ?? null
 }

@@ -24,7 +24,10 @@ export function addAccessOptions(command: Command): Command {
     )
 }
 
-/** Undefined if neither a token nor a CA file is given. Ends the parsing with an error if a file or URL is unusable. */
+/**
+ * Returns undefined if neither a token nor a CA file is given. Ends the parsing with an error if a file cannot be used, or
+ * if a token would be sent over an unencrypted connection to another machine.
+ */
 export function readAccess(command: Command, urls: readonly string[], env: Environment): Access | undefined {
   const options = command.opts()
   const isGiven = options['token'] !== undefined || options['tokenFile'] !== undefined

@@ -55,8 +55,8 @@ export function lineOf({ mongosyncID, status, lastSeenSeconds, coordinator, prog
 }
 
 /**
- * If an instance passed the command on to all instances, its answer contains theirs, and they replace it. An answer
- * that contains no others, such as a refusal by that instance alone, stays as it is.
+ * The answer of an instance that passed the command on contains the answers of all instances. Replaces such an answer
+ * with those that it contains. All other answers, such as a refusal by that instance alone, stay as they are.
  */
 export function ofEachInstance(answers: readonly Answer[]): Answer[] {
   return answers.flatMap((answer) => {
@@ -66,7 +66,7 @@ export function ofEachInstance(answers: readonly Answer[]): Answer[] {
   })
 }
 
-/** The HTTP status that the API would give this reply alone. The whole answer has the status of its first refusal. */
+/** Returns the HTTP status that this reply alone would have. The whole answer has the status of its first refusal. */
 function statusOf(reply: Answer['reply']): number {
   return reply['success'] === true ? 200 : (refusalStatus[reply['error'] as RefusalName] ?? 500)
 }
@@ -85,8 +85,8 @@ export function outcomeTable(answers: readonly Answer[], width: number): string[
 }
 
 /**
- * The most recent row of each instance. Each instance reports all instances, and its row about itself is the most
- * recent one.
+ * Returns the most recent row of each instance. Each answer has a row for every instance, and the row of an instance is
+ * the most recent in its own answer.
  */
 function freshest(rows: readonly InstanceRow[]): InstanceRow[] {
   const byId = new Map<string, InstanceRow>()

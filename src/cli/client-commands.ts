@@ -89,7 +89,7 @@ export function addClientCommands(program: Command, env: Environment, found: (re
       found({ command: 'resync', ...clientOptions(command, env), body: { inline: resyncBody(options) } }),
     )
   withBody(
-    client('filter', 'replace the filter of the sync: what is newly included is made equal to the source'),
+    client('filter', 'replace the filter of the sync; newly included collections are made equal to the source'),
     (filter) =>
       filter
         .option(

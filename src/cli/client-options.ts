@@ -24,19 +24,17 @@ export interface ClientRequest {
     | 'limit'
   /** Base addresses without a trailing slash. */
   urls: string[]
-  /** The instance at the only address passes the command on to all instances. */
+  /** If true, there is one address, and the instance there passes the command on to all instances. */
   all?: boolean
   body: { inline: unknown } | { file: string }
   /** Query parameters of a GET, as the API accepts them. */
   query?: Readonly<Record<string, string>> | undefined
   access?: Access | undefined
-  /**
-   * The requested form of the answers. The default is a table for several instances on a terminal, otherwise JSON.
-   */
+  /** The requested form of the answers. If it is absent, `asTable` of client.ts decides. */
   form?: 'table' | 'json'
-  /** For check: the lowest severity of a finding that makes the exit code 1; an error by default. */
+  /** For check: the lowest severity of a finding that makes the exit code 1. The default is an error. */
   failOn?: FailOn
-  /** At a terminal, the operator confirms the command before it is sent. */
+  /** If true, the operator must confirm the command on a terminal before it is sent. */
   confirms?: boolean
 }
 
@@ -71,7 +69,10 @@ export function limitsBody(options: Record<string, string | undefined>): Record<
   )
 }
 
-/** Builds the body of resync. A database has no dot in its name. The instance validates the rest. */
+/**
+ * Builds the body of resync. A namespace is split at its first dot, because the name of a database contains none. The
+ * instance validates the names.
+ */
 export function resyncBody({ namespace = [] }: { namespace?: string[] }): Record<string, unknown> {
   const namespaces = namespace.map((text) => {
     const dot = text.indexOf('.')
@@ -118,7 +119,7 @@ export function commitBody({ dryRun, maxSeconds }: { dryRun?: boolean; maxSecond
 }
 
 /**
- * Adds `--body`, which excludes the options that `addFields` adds: each of them is a field of the body.
+ * Adds the options of `addFields`, each of which is a field of the body, and `--body`, which cannot be combined with them.
  */
 export function withBody(command: Command, addFields: (command: Command) => void): Command {
   const before = command.options.length
@@ -129,7 +130,7 @@ export function withBody(command: Command, addFields: (command: Command) => void
   )
 }
 
-/** The body that `--body` gives, or a sentence that says what is wrong with it. */
+/** Returns the body that `--body` gives, or a sentence that says what is wrong with it. */
 export function wholeBody(body: string): ClientRequest['body'] | string {
   if (body.startsWith('@')) return { file: body.slice(1) }
   try {

@@ -17,7 +17,7 @@ const widthWithoutTerminal = 160
 export interface ClientOutput {
   /** Prints what the instances answer. */
   out: (line: string) => void
-  /** Prints what the client itself has to say, so that a script reads only answers from `out`. */
+  /** Prints messages of the client itself. They are kept apart, so that a script reads only answers from `out`. */
   err: (line: string) => void
   /** Columns of the terminal that `out` prints to; null if it is not a terminal. JSON is the default then. */
   width: number | null

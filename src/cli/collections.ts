@@ -4,7 +4,7 @@ import { printable } from '../domain/printable.ts'
 import { type Answer, inUnits, notes } from './answers.ts'
 import { type Column, renderTable } from './table.ts'
 
-/** `tandem collections` as a table. Every instance reports all collections of the sync. */
+/** Prints the answers of `tandem collections` as one table, from one instance: each reports all collections of the sync. */
 
 type Row = CollectionsAnswer['collections'][number]
 

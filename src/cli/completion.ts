@@ -11,7 +11,7 @@ import { logLevels } from '../log/log-options.ts'
 const shells = { bash: bashScript, zsh: zshScript, fish: fishScript }
 export type Shell = keyof typeof shells
 
-/** Values of options that the command line does not validate itself, or accepts in upper and lower case. */
+/** Values of options for which commander has no list of choices. */
 const knownValues: Readonly<Record<string, readonly string[]>> = {
   '--source': ['cluster0', 'cluster1'],
   '--destination': ['cluster0', 'cluster1'],

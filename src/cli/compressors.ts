@@ -4,8 +4,8 @@ import { compressorsOf } from '../domain/uri-rules.ts'
 
 /**
  * The library of a compressor. The driver (7.8.0, `lib/deps.js`) offers all compressors of a connection string to the
- * server, and only the first command loads the library of the compressor that both support. It fails if there is no
- * such library, so tandem loads the libraries at startup. zlib is part of Node.js.
+ * server. It loads the library of the compressor that both support only when it sends the first command, and that command
+ * fails if the library is missing. tandem therefore loads the libraries at startup. zlib is part of Node.js.
  */
 interface Library {
   package: string

@@ -4,7 +4,7 @@ import type { ClientRequest } from './client-options.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
-/** On a terminal, commit and reverse must be confirmed. Scripts run without a terminal and are not asked. */
+/** On a terminal, the operator must confirm commit and reverse. Scripts run without a terminal and need not. */
 
 /** Shows these lines to the operator and asks for confirmation. Resolves to true if the command may be sent. */
 export type Confirm = (lines: readonly string[]) => Promise<boolean>

@@ -1,6 +1,6 @@
 /**
- * One line about an error of an instance: its name and description, the details that the description does not contain,
- * and the page that explains the error.
+ * Returns one line about an error of an instance: the name and description of the error, the details that the description
+ * does not contain, and the page that explains the error.
  * @param error a failure of `progress`, or a refusal
  */
 export function errorLine(error: Record<string, unknown>): string {

@@ -7,7 +7,7 @@ import { type FailOn, hasFinding } from './findings.ts'
  */
 export const exitCodes = {
   success: 0,
-  /** The answer is no: check has a finding, or wait finds a FAILED instance. Also if the operator did not confirm. */
+  /** check has a finding, wait found a FAILED instance, or the operator did not confirm the command. */
   negative: 1,
   /** The command line, or a file that it names, is invalid. Nothing was sent. */
   invalid: 2,
@@ -27,8 +27,8 @@ export const exitCodes = {
 export type ExitCode = (typeof exitCodes)[keyof typeof exitCodes]
 
 /**
- * The exit code for the answers of all instances. When they differ it is the highest one: the less a script knows about
- * the outcome, the higher the code.
+ * Returns the highest of the exit codes for the answers of all instances. The codes are ordered so that a higher one
+ * leaves a script with less knowledge of the outcome.
  */
 export function exitCodeOf(answers: readonly Answer[], failOn: FailOn = 'error'): ExitCode {
   return Math.max(exitCodes.success, ...answers.map((answer) => codeOf(answer, failOn))) as ExitCode

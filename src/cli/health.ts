@@ -6,7 +6,7 @@ import { ask } from './request.ts'
 import { addServeOptions } from './serve-options.ts'
 import { applySettings, type Environment } from './settings.ts'
 
-/** `tandem health` tells a supervisor on the same machine whether the instance with these options answers. */
+/** `tandem health` reports whether the instance with these options answers, to a supervisor on the same machine. */
 
 export interface HealthRequest {
   /** Base address. */
@@ -14,7 +14,7 @@ export interface HealthRequest {
 }
 
 const answerMS = 2_500
-/** For each address that means all interfaces, the loopback address at which this machine reaches such an instance. */
+/** An instance that listens on all interfaces (the key) is reached from this machine at a loopback address (the value). */
 const loopbackOf: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' }
 
 export function addHealthCommand(program: Command, env: Environment, found: (request: HealthRequest) => void): void {
@@ -35,7 +35,7 @@ export function addHealthCommand(program: Command, env: Environment, found: (req
   })
 }
 
-/** Prints why the instance is not healthy, or that it is, and returns the exit code. */
+/** Prints that the instance answers, or why it is not healthy, and returns the exit code. */
 export async function runHealth(
   { url }: HealthRequest,
   { out, err }: { out: (line: string) => void; err: (line: string) => void },

@@ -14,7 +14,7 @@ export interface ListenOptions {
   tls: { cert: string; key: string } | null
   /** Requests must send one of these tokens; null: no token is required. */
   tokens: TokenPair | null
-  /** The options from which the tokens were read, and from which they can be read again. */
+  /** The options that gave the tokens. They are kept so that the token files can be read again. */
   tokenOptions: TokenOptions
 }
 

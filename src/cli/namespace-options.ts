@@ -3,7 +3,7 @@ import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import { everyDatabase } from '../domain/natural-order.ts'
 import type { NamespaceFilter } from '../domain/start-request.ts'
 
-/** Databases and collections in options. Patterns cannot be given in these options, only in a request body. */
+/** Parses options that name databases and collections. They accept no patterns; a request body does. */
 
 export interface Selected {
   database: string
@@ -27,7 +27,10 @@ export function collectNatural(text: string, before: Selected[] | undefined): Se
   return collectFilter(text, before)
 }
 
-/** Splits a namespace. A database has no dot in its name; a collection may. Null if a part of the name is missing. */
+/**
+ * Splits a namespace at its first dot: the name of a database contains none, but that of a collection may. Returns null if
+ * a part is missing.
+ */
 export function splitSelected(text: string): Selected | null {
   const dot = text.indexOf('.')
   const selected =
@@ -35,7 +38,7 @@ export function splitSelected(text: string): Selected | null {
   return selected.database === '' || selected.collection === '' ? null : selected
 }
 
-/** The elements of a filter: one for each database, in the order of the options. */
+/** Returns the elements of a filter: one for each database, in the order of the options. */
 export function filtersOf(all: readonly Selected[]): NamespaceFilter[] {
   const collectionsOf = new Map<string, Set<string> | null>()
   for (const { database, collection } of all) {

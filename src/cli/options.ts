@@ -113,7 +113,10 @@ function addConfigCommand(program: Command, env: Environment, found: (parsed: Co
   })
 }
 
-/** `tandem help [command]` prints the text of `--help`. The completion would not include Commander's own command. */
+/**
+ * Adds `tandem help [command]`, which prints the text of `--help`. Commander's own help command is not used, because the
+ * completion script would not contain it.
+ */
 function addHelpCommand(program: Command, found: (text: string) => void): void {
   const commands = [...program.commands.map((one) => one.name()), 'help']
   program

@@ -16,8 +16,8 @@ export function addRedisOptions(command: Command): Command {
 }
 
 /**
- * The Redis URL; null if none is given. If the URL is not allowed, ends the parsing with an error that does not repeat
- * it.
+ * Returns the Redis URL; null if none is given. If the URL is not allowed, ends the parsing with an error that does not
+ * contain the URL.
  */
 export function readRedis(
   command: Command,

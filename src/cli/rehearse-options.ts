@@ -5,7 +5,10 @@ import { addClusterOptions, readClusters } from './cluster-options.ts'
 
 const minutesMax = 1_440
 const megabytesMax = 100_000
-/** A database's name has at most 63 bytes. The longest suffix of a database that a rehearsal creates has seven. */
+/**
+ * The server limits the name of a database to 63 bytes. A rehearsal appends a suffix of at most seven (`_probes`) to the
+ * prefix.
+ */
 const prefixPattern = /^[A-Za-z][A-Za-z0-9_-]{0,50}$/
 
 export function addRehearseCommand(

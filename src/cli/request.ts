@@ -9,7 +9,7 @@ export interface OutgoingRequest {
   access?: Access | undefined
   /** Without a timeout the request waits indefinitely, because commands wait for work in progress. */
   timeoutMS?: number | undefined
-  /** Accept every certificate. Only for requests that go to this machine and contain no secret. */
+  /** Accepts every certificate. Use it only for requests that go to this machine and contain no secret. */
   anyCertificate?: boolean
 }
 

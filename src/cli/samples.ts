@@ -10,9 +10,12 @@ export interface Sample {
   at: number
   /** Progress of the instances that answered, in the order of the addresses. */
   answered: Progress[]
-  /** The other addresses, and why each has no progress. `denied` means that the instance does not accept this client: waiting does not help. */
+  /**
+   * The addresses that returned no progress, and the reason. `denied` means that the instance refused this client, so
+   * waiting does not help.
+   */
   unanswered: { url: string; why: string; denied?: true }[]
-  /** All instances, as the first one that answered reports them; empty without a sync or without that report. */
+  /** All instances, as reported by the first one that answered; empty if there is no sync or no report. */
   rows: InstanceRow[]
   totals: InstancesTotals
 }

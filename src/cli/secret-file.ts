@@ -9,9 +9,9 @@ import process from 'node:process'
 const othersMayRead = 0o004
 
 /**
- * The problem with the mode of a secret's file, and the remedy; null if there is none. Windows has no such modes:
- * Node.js reports each file there as readable by all (https://nodejs.org/api/fs.html#file-modes). The result is also
- * null for a file that does not exist, because reading it reports that.
+ * Returns the problem with the mode of a secret's file, and the remedy; null if there is no problem. Windows has no such
+ * modes: Node.js reports each file there as readable by all (https://nodejs.org/api/fs.html#file-modes). For a file that
+ * does not exist the result is null too, because the caller reports that when it reads the file.
  */
 export function openFileProblem(path: string): string | null {
   if (process.platform === 'win32') return null

@@ -25,7 +25,7 @@ interface SendOptions {
   access?: Access | undefined
   timeoutMS?: number
   query?: ClientRequest['query']
-  /** The instance passes the command on to all instances. */
+  /** If true, the instance passes the command on to all instances. */
   toAll?: boolean
 }
 
@@ -60,7 +60,7 @@ export async function send(
     if (typeof reply === 'object' && reply !== null && 'success' in reply)
       return { url, reply: reply as Answer['reply'], status }
   } catch {
-    // Not JSON, so the answer is not from tandem. The return below says so.
+    // The answer is not JSON, so it is not from tandem. The code below reports that.
   }
   const text = `${url} answered ${status}, but not as tandem does; check --url`
   // A proxy that lost the connection to the instance answers 502 or 504.

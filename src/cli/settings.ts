@@ -6,9 +6,9 @@ import { redactUri } from '../domain/uri-rules.ts'
 import { openFileProblem } from './secret-file.ts'
 
 /**
- * Reads the options of an instance. Each has one name in all places: the command line (`--loadLevel 4`), the
- * environment (`TANDEM_LOAD_LEVEL=4`), and the YAML file of `--config` (`loadLevel: 4`). The first place in this order
- * that sets the option takes precedence; if none does, the default applies.
+ * Reads the options of an instance. An option has the same name on the command line (`--loadLevel 4`), in the environment
+ * (`TANDEM_LOAD_LEVEL=4`), and in the YAML file of `--config` (`loadLevel: 4`). The first place in this order that sets
+ * the option takes precedence. If none does, the default applies.
  */
 
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -32,8 +32,8 @@ export function addConfigOption(command: Command): Command {
 const otherVariables = ['TANDEM_CONFIG', 'TANDEM_TOKEN', 'TANDEM_TOKEN_FILE', 'TANDEM_TLS_CA_FILE']
 
 /**
- * Kubernetes sets variables in each container for every service of its namespace, named after the service. A service
- * called `tandem` creates these
+ * Kubernetes sets variables in each container for every service of its namespace. The names of the variables begin with
+ * that of the service, so a service called `tandem` creates these
  * (https://kubernetes.io/docs/tutorials/services/connect-applications-service/#environment-variables).
  */
 const kubernetesVariables =

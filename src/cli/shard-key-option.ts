@@ -4,7 +4,7 @@ import { splitSelected } from './namespace-options.ts'
 
 /** `--shardKey db.collection=field:1,field:hashed`: an entry of `sharding.shardingEntries` in the body of start. */
 
-/** The value of `--shardKey` with which nothing is sharded. */
+/** The value of `--shardKey` that means that no collection is sharded. */
 export const noShardKeys = 'none'
 
 const form = 'It must have the form db.collection=field:1, or db.collection=field:1,field:hashed'

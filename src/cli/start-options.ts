@@ -5,7 +5,7 @@ import { type ClientRequest, wholeBody, withBody } from './client-options.ts'
 import { collectFilter, collectNatural, filtersOf, type Selected } from './namespace-options.ts'
 import { collectShardKey, noShardKeys } from './shard-key-option.ts'
 
-/** The options of start and check, and the body that they become. */
+/** The options of start and check, and the conversion of these options to a request body. */
 
 interface StartOptions {
   source?: string

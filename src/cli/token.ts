@@ -25,7 +25,7 @@ export interface TokenOptions {
   readTokenFile?: string
 }
 
-/** The tokens that requests may send; null: no token is required. */
+/** Reads the tokens that requests may send; null: no token is required. */
 export function readTokens(options: TokenOptions): { tokens: TokenPair | null } | { problem: string } {
   const control = readToken(options)
   if ('problem' in control) return control

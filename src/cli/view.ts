@@ -26,7 +26,7 @@ export function ratesOf(history: readonly Sample[]): Rates {
   const first = last && history.find(({ at, rows }) => at >= last.at - rateMS && rows.length > 0)
   const seconds = last && first ? (last.at - first.at) / 1_000 : 0
   if (!last || !first || seconds <= 0) return { bytes: null, events: null, copyEnds: null }
-  // A lower count means that a restart has reset it, so there is no rate.
+  // A count that has decreased was reset by a restart, so there is no rate.
   const rate = (before: number, now: number): number | null => (now < before ? null : (now - before) / seconds)
   const bytes = rate(first.totals.estimatedCopiedBytes, last.totals.estimatedCopiedBytes)
   const left = last.totals.estimatedTotalBytes - last.totals.estimatedCopiedBytes
@@ -66,7 +66,7 @@ export function duration(seconds: number): string {
   return shown.map(([count, unit]) => `${count} ${unit}`).join(' ')
 }
 
-/** One line with state, share copied, and lag. */
+/** Returns one line with the state, the copied share and the lag. */
 export function headline({ answered, unanswered, totals }: Sample): string {
   const states = [...new Set(answered.map(({ state, info }) => (info ? `${state} (${info})` : state)))]
   const silent = unanswered.length > 0 ? [`${unanswered.length} not answering`] : []
@@ -116,7 +116,7 @@ export function view(history: readonly Sample[], width: number): string[] {
 }
 
 /**
- * The number of collections that are converging. Instances that have finished their own share report fewer, so the
+ * Returns the number of collections that are converging. An instance counts only those in which it still has work, so the
  * largest reported number is shown.
  */
 function convergingOf(rows: Sample['rows'], answered: Sample['answered']): string[] {

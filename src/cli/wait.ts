@@ -7,7 +7,7 @@ import { exitCodes } from './exit-codes.ts'
 import { type Sample, takeSample } from './samples.ts'
 import { headline } from './view.ts'
 
-/** Conditions that a script can wait for, until all instances meet them. `canCommit` is also met in later states. */
+/** Conditions that a script can wait for. All instances must meet the condition. Later states meet `canCommit` too. */
 export const conditions = {
   running: ({ state }: Progress) => state === 'RUNNING',
   canCommit: ({ canCommit, state }: Progress) => canCommit || state === 'COMMITTING' || state === 'COMMITTED',
@@ -31,7 +31,7 @@ export interface WaitOutput {
   err: (line: string) => void
   /** Prints the state while waiting; on a terminal each line replaces the one before. */
   report: (line: string) => void
-  /** Whether the reports go to a terminal. */
+  /** True if the reports go to a terminal. */
   interactive: boolean
 }
 

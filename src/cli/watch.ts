@@ -16,7 +16,7 @@ export interface WatchOutput {
   write: (text: string) => void
   /** Columns of the terminal; null if the output is not a terminal. */
   width: () => number | null
-  /** Ends the command. */
+  /** Aborting it ends the command. */
   signal: AbortSignal
 }
 

@@ -9,7 +9,7 @@ const storageKey = 'tandem token'
 /** Requests that wait for a token. @type {(() => void)[]} */
 let waiting = []
 
-/** Whether the current token is the read-only one. */
+/** True if the current token is the read-only one. */
 let isReadOnly = false
 /** @type {(isReadOnly: boolean) => void} */
 let onAccess = () => {}
@@ -35,7 +35,8 @@ form.addEventListener('submit', (event) => {
 })
 
 /**
- * Calls the listener whenever an answer shows that the current token is the read-only one, or no longer.
+ * Calls the listener with true when an answer shows that the current token is read-only, and with false when an answer
+ * shows that it no longer is.
  * @param {(isReadOnly: boolean) => void} listener
  */
 export function watchAccess(listener) {
@@ -59,8 +60,8 @@ export async function ask(path, init = {}, patienceMS = 0) {
 }
 
 /**
- * For commands: sends the request once. If tandem requires another token, this asks for it but does not wait, because
- * the command must not be sent later, when it may have another effect. The answer with status 401 is returned.
+ * Sends the request of a command once. If tandem requires another token, this asks for it and returns the answer with
+ * status 401. It does not wait for the token: the command must not be sent later, when it may have another effect.
  * @param {string} path
  * @param {RequestInit} init
  * @returns {Promise<Response>}

@@ -35,7 +35,7 @@ export class Actions {
   #instances = []
   /** @type {string | null} */
   #self = null
-  /** Why no command is possible, whatever the state of the instances is: the sync cannot be read. @type {string | null} */
+  /** The reason why no command is possible while the state of the sync cannot be read. @type {string | null} */
   #unread = null
   #connected = false
   #isReadOnly = false
@@ -132,9 +132,9 @@ export class Actions {
   }
 
   /**
-   * Withdraws a confirmation that no longer says what the command would do, and says why. The user must not confirm
-   * what was true earlier.
-   * @returns {boolean} whether the user may still confirm
+   * Withdraws the confirmation and shows the reason, if its text no longer says what the command would do. The user must
+   * not confirm an outdated text.
+   * @returns {boolean} true if there is a confirmation and the user may still confirm
    */
   #review() {
     const asked = this.#asked

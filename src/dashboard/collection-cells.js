@@ -12,8 +12,8 @@ import { bytes, count, percent } from './format.js'
 
 /** @typedef {CollectionsAnswer['collections'][number]} Row */
 /**
- * @typedef {{ copied: boolean, verifying: boolean, verified: boolean }} Passes `verifying`: the first verification is
- * under way
+ * @typedef {{ copied: boolean, verifying: boolean, verified: boolean }} Passes `verifying` is true during the first
+ * verification, and `verified` after it
  */
 
 /** The values of `info` after the copy. */

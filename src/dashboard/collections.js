@@ -9,8 +9,8 @@ import { Poll } from './poll.js'
 import { Table } from './table.js'
 
 /**
- * Shows one row for each collection, one page at a time. The page requests them every few seconds, and only while it
- * is visible.
+ * Shows one row for each collection, up to `rowsShown` at a time. The rows are requested every few seconds, and only while
+ * the browser shows the dashboard.
  */
 
 const everyMS = 5_000
@@ -80,7 +80,7 @@ function show({ collections, total }) {
   byId('collections-pages').hidden = total <= rowsShown
   before.disabled = after === 0
   next.disabled = last >= total
-  // Collections were dropped meanwhile, so this page of rows no longer exists.
+  // Collections have been dropped, so there are no rows at this offset any more.
   if (collections.length === 0 && after > 0) turn(-rowsShown)
 }
 

@@ -26,7 +26,7 @@ export const cutoverCommands = new Set(['commit', 'reverse'])
 const lagMaxSeconds = 30
 
 /**
- * The reason why the command would be refused; null if it would be accepted.
+ * Returns the reason why the command would be refused; null if it would be accepted.
  * @param {Command} command
  * @param {readonly Row[]} instances
  * @param {string | null} [self] the instance that serves the page
@@ -116,7 +116,7 @@ export function allOf(instances) {
  * Describes the effect of a command for the user who is about to send it.
  * @param {Command} command
  * @param {readonly Row[]} instances
- * @param {{ figures: boolean }} [options] figures: whether to name those that change from one second to the next
+ * @param {{ figures: boolean }} [options] false: leaves out the figures that change every second
  * @returns {string}
  */
 export function effect(command, instances, { figures } = { figures: true }) {
@@ -148,8 +148,9 @@ export function effect(command, instances, { figures } = { figures: true }) {
       return (
         `Ends the migration on ${all}. Stop all writes on ${source} first. The remaining changes are applied${figures ? ` (lag ${duration(lag)})` : ''}` +
         `${verified ? ', both clusters are compared one last time' : ''}, and writes on ${destination} are allowed afterwards. ` +
-        `${estimate ? `That takes about ${duration(estimate.estimatedSeconds)}. ` : ''}Until then it can be aborted; ` +
-        'afterwards it cannot be undone, but a sync that was started as reversible can be reversed.'
+        `${estimate ? `That takes about ${duration(estimate.estimatedSeconds)}. ` : ''}You can abort the commit until it is ` +
+        'decided, shortly before these writes are allowed. After that it cannot be undone, but a sync that was started as ' +
+        'reversible can be reversed.'
       )
     }
     case 'abort':
@@ -164,8 +165,8 @@ export function effect(command, instances, { figures } = { figures: true }) {
       )
     case 'repair':
       return (
-        `Reads what differs from ${source} again and makes ${destination} equal. Then send resume, which commits again. If a whole ` +
-        'collection has to be compared and copied again, repair aborts the commit instead; then send commit when it is possible.'
+        `Reads from ${source} again what the verification found different, and makes ${destination} equal. ` +
+        'Then send resume, which commits again. If a whole collection has to be compared and copied again, repair aborts the commit instead; then send commit when it is possible.'
       )
   }
 }

@@ -27,7 +27,7 @@ export class Confirmation {
       this.withdraw()
       question.proceed()
     })
-    // The event of the Cancel button and of Escape. It comes later, when another question may be open already.
+    // The Cancel button and Escape cause this event. The browser delivers it later, when another question may be open.
     this.#dialog.addEventListener('close', () => {
       if (this.#dialog.open) return
       this.#question?.cancelled()
@@ -42,7 +42,7 @@ export class Confirmation {
   }
 
   /**
-   * Shows the current figures in the text that is already shown.
+   * Updates the figures in the text of the open dialog.
    * @param {string} effect
    */
   refresh(effect) {

@@ -7,8 +7,8 @@
 const page = '/docs/troubleshooting.md'
 
 /**
- * Parts of the texts of warnings, each with the heading that explains it. Warnings have no names, and those of other
- * instances arrive as texts.
+ * Parts of the texts of warnings, each with the heading that explains the warning. Warnings are recognised by their
+ * texts, because they have no names.
  * @type {readonly (readonly [part: string, anchor: string])[]}
  */
 export const warningAnchors = [
@@ -31,7 +31,7 @@ export const warningAnchors = [
 ]
 
 /**
- * The link to the entry of an error; null if the error names none.
+ * Returns the link to the entry that explains an error; null if the error names no entry.
  * @param {ShownError} error
  * @returns {Link | null}
  */
@@ -42,7 +42,7 @@ export function linkOfError({ error, docs }) {
 }
 
 /**
- * The link for the reason why a sample lacks data.
+ * Returns the link for the reason why a sample lacks data.
  * @param {string | null} error name
  * @returns {Link | null}
  */

@@ -1,5 +1,5 @@
 /**
- * Error of an answer, or failure of an instance.
+ * The error of an answer, or the failure of an instance.
  * @typedef {{
  *   error?: string, errorDescription?: string, cluster?: string, codeName?: string, lastError?: string, lost?: string,
  *   docs?: string
@@ -7,7 +7,7 @@
  */
 
 /**
- * The description of an error, and the details that it does not contain.
+ * Returns the description of an error, and the details that the description does not contain.
  * @param {ShownError} error
  */
 export function errorText({ errorDescription = '', cluster, codeName, lastError, lost }) {

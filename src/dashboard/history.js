@@ -8,12 +8,12 @@ import { coarseMS, fineMS, KeptPoints } from './kept-points.js'
 
 /** A rate covers this period. A shorter period would show when heartbeats arrive, not how fast the instances work. */
 const rateMS = 10_000
-/** A longer time without a point interrupts the line. Without an open page, tandem takes a sample every ten seconds. */
+/** A longer time without a point interrupts the line. While no page is open, tandem takes a sample every ten seconds. */
 const gapMS = 15_000
-/** The same for the older points, of which only the last of each minute is kept. */
+/** The same limit for the older points, of which only the last of each minute is kept. */
 const coarseGapMS = 2 * coarseMS + gapMS
 
-/** The totals of the last day: those that tandem has kept, and those that the page has received since. */
+/** The totals of the last day: those that the instance has kept, and those that the page has received since. */
 export class History {
   #kept = new KeptPoints()
   /** @type {HistoryPoint[]} */
@@ -62,7 +62,7 @@ export class History {
       if (!before || this.#isGap(before, point)) from = index
       while (from < index - 1 && (this.#points[from]?.[0] ?? at) < at - rateMS) from += 1
       const first = this.#points[from] ?? point
-      // A lower count than before means that an instance was restarted and counts from 0.
+      // A count that has decreased means that an instance was restarted and counts from 0 again.
       if (before && point[field] < before[field]) from = index
       const seconds = (at - first[0]) / 1_000
       const value = seconds > 0 && point[field] >= first[field] ? (point[field] - first[field]) / seconds : null

@@ -13,7 +13,7 @@ export class KeptPoints {
   #fineMS
   #keptMS
   #coarseMS
-  /** At most one for each `coarseMS`, oldest first. All are older than those of `#fine`. @type {HistoryPoint[]} */
+  /** At most one point for each `coarseMS`, oldest first. All are older than those of `#fine`. @type {HistoryPoint[]} */
   #coarse = []
   /** @type {HistoryPoint[]} */
   #fine = []
@@ -31,8 +31,8 @@ export class KeptPoints {
   }
 
   /**
-   * Adds the newest point. The kept points that are not before it are of a clock that has been set back since. They are
-   * dropped, because they would be the newest, and unordered, until the clock reaches them again.
+   * Adds the newest point. If the clock has been set back, some kept points are later than this one. They are dropped,
+   * because they would be out of order until the clock reaches them again.
    * @param {HistoryPoint} point
    */
   add(point) {
@@ -56,8 +56,8 @@ export class KeptPoints {
   }
 
   /**
-   * Keeps the newest point of each period, with the highest lag of the period. The other figures are counts, so nothing
-   * of them is lost.
+   * Keeps the newest point of each period, with the highest lag of the period. The other figures are running totals, so
+   * the newest point suffices.
    * @param {HistoryPoint} point
    */
   #thin(point) {

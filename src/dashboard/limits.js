@@ -20,7 +20,7 @@ export function limitsOf(limits) {
 }
 
 /**
- * The notice that an instance writes more slowly, because the destination is overloaded; null if it does not.
+ * Returns the notice that an instance writes more slowly because the destination is overloaded; null if it does not.
  * @param {Limits} limits
  */
 export function backOffOf(limits) {

@@ -5,7 +5,7 @@ import { byId, showText } from './page.js'
 import { Poll } from './poll.js'
 import { Table } from './table.js'
 
-/** Shows what differs, while a live instance is FAILED with VerificationFailed. */
+/** Lists the differences while a live instance is FAILED with VerificationFailed. */
 
 /** The list changes only with the next verdict. */
 const everyMS = 30_000
@@ -39,7 +39,7 @@ export function showMismatches({ instances }) {
   if (section.hidden !== hasFailed) return
   section.hidden = !hasFailed
   if (!hasFailed) return
-  // The rows of an earlier verdict must not pass for those of this one.
+  // The rows of an earlier verdict must not be mistaken for those of this one.
   table.show([])
   showText('mismatches-note', 'Loading …')
   void poll.refresh()

@@ -93,7 +93,7 @@ function noticesOf({ instances, progress, problem, problemError }) {
 }
 
 /**
- * Identifies a text whose figures change from one sample to the next.
+ * Returns the same key for a text whose figures change from one sample to the next.
  * @param {string} text
  */
 function withoutFigures(text) {

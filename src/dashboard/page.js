@@ -55,7 +55,7 @@ export function createSvg(tag, attributes = {}) {
 
 /**
  * @typedef {{ text: string, className: string, key?: string, link?: { href: string, text: string } | null }} Entry
- * `link` follows the text; `key` identifies the entry while its text changes, by default it is the text
+ * `link` follows the text; `key` identifies the entry while its text changes (default: the text)
  */
 /** @typedef {{ item: HTMLElement, text: Text, anchor: HTMLAnchorElement | null }} ShownEntry */
 
@@ -88,7 +88,7 @@ export function setList(list, entries) {
 }
 
 /**
- * The keys of the entries, each of them once.
+ * Returns a different key for each entry, even if two entries have the same text.
  * @param {Entry[]} entries
  */
 function keysOf(entries) {
@@ -122,7 +122,7 @@ function update(one, { text, className, link }) {
     return
   }
   if (!one.anchor) {
-    // In a new tab, because the live page and the answer to a command would be lost in this one.
+    // The link opens a new tab. In this tab it would replace the live page and the answer to a command.
     one.anchor = create('a', { attributes: { target: '_blank', rel: 'noopener' } })
     one.item.append(' ', one.anchor)
   }

@@ -5,8 +5,8 @@ import { byId, create } from './page.js'
 /** @typedef {{ name: string, status: 'done' | 'current' | 'ahead' }} Phase */
 
 /**
- * Returns the progress that represents the sync: that of the coordinator, because the coordinator verifies. Without a
- * live coordinator it is that of the instance that serves the page.
+ * Returns the progress that represents the sync. This is the progress of the coordinator, because the coordinator
+ * verifies, or, without a live coordinator, the progress of the instance that serves the page.
  * @param {Sample} sample
  * @returns {Progress | null}
  */

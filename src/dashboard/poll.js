@@ -10,7 +10,7 @@ const patienceMS = 30_000
  * @typedef {{
  *   path: () => string, isWanted?: () => boolean, everyMS: () => number, show: (answer: Answer) => void,
  *   fail: (problem: string) => void
- * }} PollOptions `path` is read before each request; an answer to an outdated path is not shown
+ * }} PollOptions `path` is called before and after each request; if it has changed, the answer is not shown
  */
 
 /**

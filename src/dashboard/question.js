@@ -3,7 +3,7 @@
 import { effect, obstacle, ownCommands } from './commands.js'
 import { enumerated } from './format.js'
 
-/** What the confirmation of a command says, and whether that is still true when the user confirms. */
+/** Composes the confirmation of a command, and decides whether its text is still true when the user confirms. */
 
 /**
  * @typedef {{ command: Command, receivers: readonly string[], effect: string, stakes: string }} Asked `stakes` is the
@@ -27,7 +27,7 @@ export function askedOf(command, instances, self) {
 }
 
 /**
- * The reason why a confirmation no longer says what the command would do; null if it still does.
+ * Returns the reason why a confirmation no longer says what the command would do; null if it still does.
  * @param {Asked} asked
  * @param {Sample['instances']} instances
  * @param {string | null} self

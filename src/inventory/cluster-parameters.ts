@@ -22,9 +22,9 @@ async function readParameters(cluster: InventoryCluster): Promise<Item[] | null>
 }
 
 function commands({ how, ours }: Pair): Command[] {
-  // The release of cluster0 does not know the parameter. It is assumed to behave like the parameter's default on
-  // cluster1, so no command is printed.
+  // The release of cluster0 does not have this parameter. The default of cluster1 is assumed to have the same effect, so no
+  // command is printed.
   if (how === 'extra') return []
   const text = `db.adminCommand({ setClusterParameter: ${shellValue({ [ours.name]: ours.value })} })`
-  return [how === 'missing' ? { text, review: 'the release of cluster1 does not know it' } : { text }]
+  return [how === 'missing' ? { text, review: 'the release of cluster1 does not have this parameter' } : { text }]
 }

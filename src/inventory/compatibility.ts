@@ -25,7 +25,7 @@ async function readCompatibility(cluster: InventoryCluster): Promise<Item[] | nu
 function commands({ ours }: Pair): Command[] {
   if (!ours) return []
   const version = String(ours.value['version'])
-  // 7.0 and later require the field, and earlier releases do not know it.
+  // Servers of 7.0 and later require `confirm`, and earlier ones reject it. The release of cluster1 is not read.
   const confirm = Number.parseInt(version, 10) < 7 ? '' : ', confirm: true'
   const text = `db.adminCommand({ setFeatureCompatibilityVersion: ${shellText(version)}${confirm} })`
   return [{ text, review: 'is hard to undo, and the release may not support it' }]

@@ -1,9 +1,9 @@
 import type { Document } from 'mongodb'
 import type { InventoryCluster } from './inventory-cluster.ts'
 
-/** Something that tandem does not sync, as one cluster has it. */
+/** An item that tandem does not sync, such as a user, in the state that it has on one cluster. */
 export interface Item {
-  /** Identifies it among the items of its kind, and is shown to the user. */
+  /** Identifies the item among those of its kind. It is shown to the user. */
   name: string
   /** What is compared. Fields that a cluster assigns, such as identifiers and times, are left out. */
   value: Document
@@ -13,13 +13,13 @@ export interface Item {
 export interface Command {
   text: string
   /**
-   * Why an administrator has to decide on it: it removes something, is hard to undo, or has no effect on this release.
-   * It is printed as a comment.
+   * The reason why an administrator has to decide on this command, for example that it removes something or is hard to
+   * undo. If there is a reason, the command is printed as a comment.
    */
   review?: string
 }
 
-/** How an item of cluster0 and the item of the same name on cluster1 differ. One of them may be absent. */
+/** An item that differs, as cluster0 (`ours`) and cluster1 (`theirs`) have it. Null means that the cluster lacks it. */
 export type Pair =
   | { how: 'missing'; ours: Item; theirs: null }
   | { how: 'extra'; ours: null; theirs: Item }
@@ -28,11 +28,11 @@ export type Pair =
 /** One kind of items that tandem does not sync, such as users or zones. */
 export interface Kind {
   name: string
-  /** The privilege that a user needs to read them, as text. */
+  /** The privilege that a user needs to read the items, as text. */
   privilege: string
   /**
    * Returns null if the kind does not exist in the cluster's release or topology. Throws the server's error if the user
-   * may not read it.
+   * may not read the items.
    */
   read: (cluster: InventoryCluster) => Promise<Item[] | null>
   /** Returns the commands that make the item on cluster1 equal to the item on cluster0. */

@@ -2,7 +2,7 @@ import type { InventoryCluster } from './inventory-cluster.ts'
 import type { Command, Item, Kind, Pair } from './kind.ts'
 import { shellDatabase, shellValue } from './shell-text.ts'
 
-/** The name of the item with the settings that all databases of a server share. */
+/** The name of the item that has the settings shared by all databases of a server. */
 const shared = 'of all databases'
 
 /**
@@ -30,12 +30,12 @@ async function readProfilers(cluster: InventoryCluster): Promise<Item[]> {
 function commands({ how, ours, theirs }: Pair): Command[] {
   if (how === 'extra') {
     const { database, filter } = theirs.value
-    // Level 0 keeps the filter.
+    // The server keeps the filter when the level becomes 0.
     const options = filter === undefined ? '' : `, ${shellValue({ filter: 'unset' })}`
     return [{ text: `${shellDatabase(database)}.setProfilingLevel(0${options})` }]
   }
   if (ours.name === shared) {
-    // -1 keeps the level.
+    // With -1, the server keeps the level and changes only the other settings.
     const { slowms, sampleRate } = ours.value
     return [{ text: `db.adminCommand(${shellValue({ profile: -1, slowms, sampleRate })})` }]
   }

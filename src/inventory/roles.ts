@@ -25,8 +25,8 @@ async function readRoles(cluster: InventoryCluster): Promise<Item[]> {
 
 /**
  * Returns the databases whose roles are read, because `rolesInfo` lists the roles of one database only. A database with
- * roles may have no collection. A user who may not read `system.roles` gets only the roles of `admin` and of databases
- * with collections.
+ * roles need not have a collection, so it may be missing in the list of databases. A user who may not read
+ * `system.roles` therefore gets only the roles of `admin` and of databases with collections.
  */
 async function databasesWithRoles(cluster: InventoryCluster): Promise<string[]> {
   try {

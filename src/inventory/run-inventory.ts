@@ -20,9 +20,9 @@ export interface InventoryOutput {
 }
 
 /**
- * `tandem inventory`: compares what tandem does not sync, and prints the differences with the commands that make
- * cluster1 equal to cluster0. Returns the exit code: 0 nothing differs, 1 something differs, 2 not everything could be
- * compared.
+ * Runs `tandem inventory`: compares the items that tandem does not sync, and prints the differences with the commands
+ * that make cluster1 equal to cluster0. Returns the exit code. 0: nothing differs. 1: something differs. 2: nothing that
+ * was compared differs, but not everything could be compared.
  */
 export async function runInventory(options: InventoryOptions, output: InventoryOutput): Promise<0 | 1 | 2> {
   const clusters: InventoryCluster[] = []
@@ -45,7 +45,7 @@ export async function runInventory(options: InventoryOptions, output: InventoryO
   }
 }
 
-/** A script for mongosh. Everything is a comment except the commands that need no decision. */
+/** Returns a script for mongosh. Everything in it is a comment except the commands that need no decision. */
 function reportText({ differences, notCompared, compared }: InventoryReport): string {
   const lines: string[] = []
   if (differences.length > 0) lines.push('// For mongosh, connected to cluster1. Read it before you run it.')

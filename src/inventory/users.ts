@@ -8,7 +8,7 @@ const external = '$external'
 /** The largest number of users in one command. */
 const usersAtOnce = 200
 
-/** Users with their roles. No credentials are read, and mongosh asks for each password. */
+/** Users with their roles. No credentials are read, so mongosh asks for a password when it creates a user. */
 export const users: Kind = {
   name: 'user',
   privilege: 'viewUser on every database (in the role userAdminAnyDatabase)',
@@ -21,7 +21,7 @@ async function readUsers(cluster: InventoryCluster): Promise<Item[]> {
   const items: Item[] = []
   const names = (listed as Document[]).map(({ user, db }) => ({ user, db }))
   for (let from = 0; from < names.length; from += usersAtOnce) {
-    // Restrictions are shown only for users that are named.
+    // The server returns the restrictions only of users that the command names.
     const command = { usersInfo: names.slice(from, from + usersAtOnce), showAuthenticationRestrictions: true }
     const { users: found } = await cluster.read('admin', command)
     items.push(...(found as Document[]).map(toItem))

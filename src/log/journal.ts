@@ -3,7 +3,7 @@ import { alwaysWritten, type Journal, journalLevels, textOf } from '../domain/jo
 
 /** Writes the journal of an instance to its log. */
 export function journalOf(log: Logger): Journal {
-  // A child logger may have a lower level than its parent.
+  // pino allows a child logger to have a lower level than its parent.
   const always = log.child({}, { level: 'trace' })
   return (message, fields) => {
     const written: Logger = alwaysWritten.has(message) ? always : log

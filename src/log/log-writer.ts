@@ -40,7 +40,7 @@ export interface LogFileOptions {
   path: string
   /** The file is rotated before it would grow beyond this size. Infinity: never. */
   bytesMax: number
-  /** The number of files: the current one and the rotated ones, of which `path.1` is the newest. */
+  /** The number of files to keep: the current one, and the rotated ones, of which `path.1` is the newest. */
   files: number
 }
 
@@ -73,9 +73,7 @@ export class LogFile {
     this.#opened()
   }
 
-  /**
-   * Throws the system's error if the write fails. The line is then lost, and the next call tries to write its own line.
-   */
+  /** Throws the system's error if the write fails. The line is then lost, but a later call may succeed. */
   write(line: string): void {
     const bytes = Buffer.byteLength(line)
     if (this.#opened().bytes + bytes > this.#fullAt) this.#rotateWhenFull(bytes)
@@ -99,8 +97,8 @@ export class LogFile {
   }
 
   /**
-   * Closes the file. Called after another process has rotated the log. The next line goes to the file that then has
-   * the configured name.
+   * Closes the file, so that the next line goes to the file that then has the configured name. It is called after
+   * another process has rotated the log.
    */
   reopen(): void {
     if (this.#open) closeSync(this.#open.descriptor)

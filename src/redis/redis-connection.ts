@@ -7,7 +7,7 @@ import { redactUris } from '../domain/uri-rules.ts'
 const answerTimeoutMS = 1_000
 const longestReconnectDelayMS = 1_000
 
-/** A connection that reconnects indefinitely, while every call on it ends soon with a result or an error. */
+/** A connection that reconnects indefinitely. Every call on it ends soon, with a result or an error. */
 export class RedisConnection {
   readonly #redis: Redis
   /** The last error of the connection. Null while it is connected. */
@@ -89,7 +89,8 @@ export class RedisConnection {
   }
 
   /**
-   * Subscribes now and after every reconnection. Best effort: without the privilege to subscribe, no message arrives.
+   * Subscribes now and after every reconnection. A failure is ignored: without the privilege to subscribe, no message
+   * arrives.
    */
   listen(channel: string, onMessage: (message: string) => void): void {
     this.#redis.on('message', (_, message) => onMessage(message))

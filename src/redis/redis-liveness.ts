@@ -25,8 +25,8 @@ return {now[1] .. string.format('%06d', now[2]), redis.call('HVALS', KEYS[1])}
 `
 
 /**
- * Failure detection through Redis (5.0 or later). It detects a failed instance sooner than the metadata database does,
- * and notifies the others at once. All times are those of Redis's clock. After a flush or a restart of Redis, the next
+ * Failure detection through Redis (5.0 or later). It detects a failed instance sooner than the metadata database allows,
+ * and carries notifications to the other instances at once. All times are those of Redis's clock. After a flush or a restart of Redis, the next
  * heartbeats restore the rows.
  *
  * Calls reject within about 2 s when Redis does not answer. The connections reconnect indefinitely.
@@ -44,7 +44,7 @@ export class RedisLiveness implements Liveness {
 
   /**
    * @param scope names the sync, because several syncs may share a Redis
-   * @param options `ttlMS` in ms
+   * @param options `ttlMS`: an instance whose newest heartbeat is older counts as lost
    * @throws when the URL is not valid
    */
   constructor(url: string, scope: string, { ttlMS = 3_000, tls = {} }: { ttlMS?: number; tls?: RedisTls } = {}) {

@@ -2,13 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { duringAny } from '../domain/during-any.ts'
 import { StoppedError } from '../domain/errors.ts'
 
-/** Longer timers overflow. A longer wait continues with another timer. */
+/** Maximum duration of one timer, far below that at which timers of Node.js overflow. A longer wait uses several. */
 const sleepMaxMS = 3_600_000
 
 /**
- * A rate in bytes per second, shared by all callers. Bytes are charged after they were read, because the size of a
- * batch is not known before. The next caller waits until enough time has passed for the charged bytes to be within the
- * rate.
+ * Limits the rate of all callers together, in bytes per second. Bytes are charged after they were read, because the size
+ * of a batch is not known before. The next caller waits until enough time has passed for the charged bytes to be within
+ * the rate.
  */
 export class Pace {
   #bytesPerSecond: number | null = null

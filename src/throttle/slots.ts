@@ -28,7 +28,7 @@ export class Slots {
     })
   }
 
-  /** Must be called when the limit has changed, so that callers that wait take the new slots. */
+  /** Must be called when the limit has changed, so that waiting callers take the new slots. */
   changed(): void {
     this.#queue.concurrency = this.#limit()
   }

@@ -8,14 +8,14 @@ import { Slots } from './slots.ts'
 
 const pollMS = 2_000
 /**
- * Upper bound of a pause after a write. A cursor on the source is idle meanwhile, and the server closes it after ten
- * minutes. The copy also should not appear to have stopped.
+ * Upper bound of a pause after a write. The cursor on the source is idle during the pause, and the server closes a cursor
+ * that is idle for ten minutes. Long pauses would also make the copy appear to have stopped.
  */
 const pauseMaxMS = 10_000
 const pausePollMS = 250
-/** A batch has at most 4 MB. A destination that takes this long to write one is overloaded. */
+/** A batch of the copy has at most 4 MiB. A destination that takes this long to write one is overloaded. */
 const slowWriteMS = 4_000
-/** A limited rate is spread over this many batches per second, instead of bursts of whole batches. */
+/** With a limited rate, this many small batches are read per second, instead of whole batches with long pauses. */
 const piecesPerSecond = 4
 const batchBytesMin = 64 * 1024
 
@@ -56,7 +56,7 @@ export class Throttle {
     return this.#limits.writeConcurrency ?? concurrencyOf(this.#loadLevel)
   }
 
-  /** Whether an operator has set a limit, or an overloaded destination limits the writes. */
+  /** True if an operator has set a limit, or if an overloaded destination limits the writes. */
   get isActive(): boolean {
     return this.#backOff.active !== null || Object.values(this.#limits).some((value) => value != null)
   }
@@ -171,7 +171,7 @@ export class Throttle {
     this.#wake()
   }
 
-  /** @param pressure undefined: the last observation holds */
+  /** @param pressure null: no overload; undefined: the last observation still holds */
   #observe(pressure: string | null | undefined): void {
     // A reply may arrive after `unwatch`. A limit that it caused would never end, because no later poll follows.
     if (!this.#watching || pressure === undefined) return

@@ -72,7 +72,7 @@ test('the confirmation of a command names the number of instances', () => {
   const both = [row('a', { canCommit: true }), row('b', { canCommit: true }), row('c', {}, 'lost')]
   expect(effect('commit', both)).toMatch(/^Ends the migration on all 2 instances\./)
   const ready = row('a', { canCommit: true, commit: { estimatedSeconds: 1.4, waitingFor: [] } })
-  expect(effect('commit', [ready])).toMatch(/takes about 2 s\. Until then it can be aborted/)
+  expect(effect('commit', [ready])).toMatch(/takes about 2 s\. You can abort the commit until it is decided/)
   expect(effect('pause', both.slice(0, 1))).toMatch(/^Pauses the one instance/)
 })
 

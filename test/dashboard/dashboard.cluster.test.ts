@@ -262,7 +262,9 @@ it('lists what differs after a failed verification, and repairs it on the page o
 
   await enabled(page, 'repair')
   await page.click('#repair')
-  expect(await text(page, '#dialog-effect')).toMatch(/^Reads what differs from cluster0: .* again and makes cluster1/)
+  expect(await text(page, '#dialog-effect')).toMatch(
+    /^Reads from cluster0: .* again what the verification found different, and makes cluster1/,
+  )
   await page.click('#dialog-confirm')
   await shows(page, '#outcome', 'repair: 1 document is equal to the source now. Send resume, which commits again.')
   await enabled(page, 'resume')
