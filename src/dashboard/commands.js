@@ -155,8 +155,8 @@ export function effect(command, instances, { figures } = { figures: true }) {
     }
     case 'abort':
       return (
-        `Aborts the commit on ${all}: writes on ${source} are allowed again if the commit had blocked them, and its ` +
-        `changes continue to be applied to ${destination}. You can send the commit again at any time.`
+        `Aborts the commit on ${all}: writes on ${source} are allowed again if the commit had blocked them, and ` +
+        `changes on ${source} continue to be applied to ${destination}. You can send the commit again at any time.`
       )
     case 'reverse':
       return (
@@ -166,7 +166,8 @@ export function effect(command, instances, { figures } = { figures: true }) {
     case 'repair':
       return (
         `Reads from ${source} again what the verification found different, and makes ${destination} equal. ` +
-        'Then send resume, which commits again. If a whole collection has to be compared and copied again, repair aborts the commit instead; then send commit when it is possible.'
+        'Then send resume, which commits again. If a whole collection has to be compared and copied again, repair aborts ' +
+        'the commit instead; then send commit when it is possible.'
       )
   }
 }
