@@ -66,8 +66,12 @@ export class OlderMetadata {
   /** Returns false if a sync of an earlier release is stored here. Renews an existing reservation. */
   async reserve(): Promise<boolean> {
     const change = { $set: { [supersededBy]: metadataDatabase }, $currentDate: { reservedAt: true } }
-    // A record does not match, so the upsert collides with its _id, and the result is null.
-    const found = await this.#stored.findAndUpdate(collection, { _id: 'sync', ...isReservation }, change, true)
+    const write = () => this.#stored.findAndUpdate(collection, { _id: 'sync', ...isReservation }, change, true)
+    // A record does not match, so the upsert collides with its _id, and the result is null. The result is also null if
+    // another instance of this release has inserted its reservation since the server searched for one. The server repeats
+    // such an upsert only if the query is nothing but an equality on the key of the unique index. The second write renews
+    // the reservation of the other instance.
+    const found = (await write()) ?? (await write())
     this.#reservedAt = (found?.['reservedAt'] as Date | undefined) ?? null
     return found !== null
   }

@@ -52,6 +52,20 @@ const reserved = async () =>
     pair.clients.map(async (client) => (await client.db(olderMetadataDatabase).listCollections().toArray()).length > 0),
   )
 
+it('instances that reserve the name at the same time all have it', async () => {
+  const clusters = Array.from({ length: 8 }, (_, at) => testCluster(pair.sets.destination.uri, `reserves-${at}`))
+  const collection = pair.sets.destinationClient.db(olderMetadataDatabase).collection('sync')
+  try {
+    for (let round = 0; round < 100; round += 1) {
+      const reservations = clusters.map((cluster) => new OlderMetadata(cluster, context).reserve())
+      expect(await Promise.all(reservations)).toEqual(clusters.map(() => true))
+      await collection.deleteMany()
+    }
+  } finally {
+    await Promise.all(clusters.map((cluster) => cluster.close()))
+  }
+})
+
 describe('an expired reservation', () => {
   const watch = (): void => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
