@@ -12,13 +12,15 @@ export interface BurstWriterInput {
   writer: number
   operations: number
   mix: Mix
+  /** Whether the collection is sharded by `k`. */
+  keyed: boolean
 }
 
-await serveParent(async ({ uri, database, collection, writer, operations, mix: kind }: BurstWriterInput) => {
+await serveParent(async ({ uri, database, collection, writer, operations, mix: kind, keyed }: BurstWriterInput) => {
   const client = await MongoClient.connect(uri)
   const target = client.db(database).collection<Item>(collection)
   // The writer prepares all bulks in advance, so that this preparation does not slow down the measured writes.
-  const mix = new OperationMix(writer, kind)
+  const mix = new OperationMix(writer, kind, keyed)
   const bulks: ReturnType<typeof mix.take>[] = []
   for (let left = operations; left > 0; left -= bulkOperations) bulks.push(mix.take(Math.min(left, bulkOperations)))
   return async () => {

@@ -206,13 +206,14 @@ async function writesOn({ client }: Server): Promise<number> {
 
 /** Starts both writers, which wait for `go`. The collection that they write to must exist. */
 export async function writersTo(
-  { uri }: Server,
+  { uri }: Pick<Server, 'uri'>,
   operations: number,
   mix: Mix,
+  { keyed = false }: { keyed?: boolean } = {},
 ): Promise<AsyncDisposable & { go(): Promise<void> }> {
   const share = Math.ceil(operations / writers)
   const inputs: BurstWriterInput[] = Array.from({ length: writers }, (_, writer) => ({
-    ...{ uri, database, collection: burstCollection, writer, mix },
+    ...{ uri, database, collection: burstCollection, writer, mix, keyed },
     operations: Math.min(share, operations - writer * share),
   }))
   const children: Child<object>[] = await Promise.all(inputs.map((input) => startChild<object>('burst-writer', input)))

@@ -23,7 +23,7 @@ const insertsAtOnce = 4
 const poolCharacters = 4_000_000
 
 /** Fills the source with documents of equal size and ascending ObjectIds, as applications insert them. */
-export async function load(source: Server, shape: Shape): Promise<void> {
+export async function load(source: Pick<Server, 'client'>, shape: Shape): Promise<void> {
   const nextDocument = documentMaker(shape.documentBytes)
   const perBatch = Math.floor(batchBytes / shape.documentBytes)
   for (let number = 0; number < shape.collections; number++) {

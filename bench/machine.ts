@@ -35,7 +35,7 @@ export function machineLines(machine: MachineFacts): string {
   return [
     '',
     `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGB} GB, ${machine.kernel}, load average before the first measurement ${machine.loadAverage}`,
-    `node ${machine.node}; mongod ${machine.mongod}, two replica sets on 127.0.0.1, single-node unless said otherwise, ` +
+    `node ${machine.node}; mongod ${machine.mongod}, two replica sets on 127.0.0.1, single-node unless said otherwise (the section sharded: shards with their own settings), ` +
       `cache ${machine.cacheSizeGB} GB and oplog ${machine.oplogSizeMB} MB each`,
     '',
   ].join('\n')

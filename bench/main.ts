@@ -1,8 +1,8 @@
 /**
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards|converge|start] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
- *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE] [--shards N]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
  * `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 0 even if a target is missed or a
@@ -10,7 +10,8 @@
  * `--case` runs one cutover case (see cutover-cases.ts). `--rtt` and `--bandwidth` simulate a link between each cluster and
  * the programs that are compared: its round trip in milliseconds, and its megabits per second in each direction. With them,
  * only the sections in `linkedSections` run. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if
- * the machine limits open files: 10,000 collections are at least 20,000 files on each server.
+ * the machine limits open files: 10,000 collections are at least 20,000 files on each server. `--shards` is the number of shards of
+ * each cluster in the section `sharded`, 4 by default.
  */
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
@@ -32,6 +33,7 @@ import { benchManyCollections } from './many-collections.ts'
 import { benchManyIndexes } from './many-indexes.ts'
 import { benchMemory } from './memory.ts'
 import { linkedSections, type Measured, type Row, sections, tables } from './report.ts'
+import { shardedCases } from './sharded.ts'
 import { benchVerification } from './verification.ts'
 import { benchVerify } from './verify.ts'
 
@@ -48,6 +50,7 @@ const { values } = parseArgs({
     case: { type: 'string' },
     rtt: { type: 'string' },
     bandwidth: { type: 'string' },
+    shards: { type: 'string', default: '4' },
   },
 })
 const runs = Number(values.runs)
@@ -77,7 +80,16 @@ const scale = values.quick ? 0.1 : Number(values.scale)
 if (!(scale > 0 && scale <= 1)) throw new Error('--scale takes a number above 0 and at most 1')
 const cacheSizeGB = Number(values.cache)
 if (!(cacheSizeGB >= 0.25)) throw new Error('--cache takes a number of GB of at least 0.25')
-const options = { runs, scale, cacheSizeGB, link, profile: values.profile ? path.resolve(values.profile) : undefined }
+const shardCount = Number(values.shards)
+if (!Number.isInteger(shardCount) || shardCount < 2) throw new Error('--shards takes a whole number of at least 2')
+const options = {
+  runs,
+  scale,
+  cacheSizeGB,
+  link,
+  shards: shardCount,
+  profile: values.profile ? path.resolve(values.profile) : undefined,
+}
 
 function planned(): { section: Row['section']; name: string; run: () => Promise<Measured> }[] {
   const copies = shapes
@@ -139,6 +151,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     dashboards,
     converge,
     start,
+    ...shardedCases(options),
   ].filter(({ section }) => (!wanted || section === wanted) && (!isLinked || linkedSections.has(section)))
 }
 

@@ -25,10 +25,13 @@ function readProc(pid: number, name: string): string {
   }
 }
 
-/** Returns a function that reads the wall-clock seconds since this call and the CPU seconds of each named process. */
-export function startMeter<Name extends string>(pids: Record<Name, number>): () => Record<Name | 'wall', number> {
+/** Returns a function that reads the wall-clock seconds since this call and the CPU seconds of each named process or group of processes. */
+export function startMeter<Name extends string>(
+  pids: Record<Name, number | readonly number[]>,
+): () => Record<Name | 'wall', number> {
   const names = Object.keys(pids) as Name[]
-  const cpu = (): number[] => names.map((name) => cpuSecondsOf(pids[name]))
+  const cpu = (): number[] =>
+    names.map((name) => [pids[name]].flat().reduce((sum, pid) => sum + cpuSecondsOf(pid as number), 0))
   const [began, before] = [performance.now(), cpu()]
   return () => {
     const wall = (performance.now() - began) / 1000

@@ -13,6 +13,8 @@ const updateShare = 0.3
 const documentsMin = 100
 const hotDocuments = 500
 const hotShare = 0.95
+/** The shard key `k` takes this many values, from 0. */
+export const keyValues = 1_000
 
 export type Mix = 'mixed' | 'hot'
 
@@ -27,9 +29,12 @@ export class OperationMix {
   readonly #ids: number[] = []
   #nextId: number
   readonly #mix: Mix
+  readonly #keyed: boolean
 
-  constructor(writer: number, mix: Mix) {
+  /** @param keyed whether documents have a shard key `k`, which every filter then names */
+  constructor(writer: number, mix: Mix, keyed = false) {
     this.#mix = mix
+    this.#keyed = keyed
     this.#random = new Random(`writer ${writer}`)
     this.#nextId = writer * 100_000_000
   }
@@ -51,22 +56,26 @@ export class OperationMix {
     if (chance < insertShare + updateShare) return this.#update(_id)
     this.#ids[index] = this.#ids.at(-1) as number
     this.#ids.pop()
-    return { deleteOne: { filter: { _id } } }
+    return { deleteOne: { filter: this.#identity(_id) } }
   }
 
   take(count: number): AnyBulkWriteOperation<Item>[] {
     return Array.from({ length: count }, () => this.next())
   }
 
+  #identity(_id: number): Item {
+    return this.#keyed ? { _id, k: (_id * 7) % keyValues } : { _id }
+  }
+
   #update(_id: number): AnyBulkWriteOperation<Item> {
     const update = { $set: { value: this.#random.fraction() }, $inc: { changes: 1 } }
-    return { updateOne: { filter: { _id }, update } }
+    return { updateOne: { filter: this.#identity(_id), update } }
   }
 
   #insert(): AnyBulkWriteOperation<Item> {
     const _id = this.#nextId++
     this.#ids.push(_id)
     const text = this.#pool.piece(textCharacters)
-    return { insertOne: { document: { _id, text, value: this.#random.fraction(), changes: 0 } } }
+    return { insertOne: { document: { ...this.#identity(_id), text, value: this.#random.fraction(), changes: 0 } } }
   }
 }

@@ -7,7 +7,7 @@ export interface Measured {
 /** `verify` measures the command `tandem verify`. `verification` measures the embedded verifier during a sync. */
 export const sections = [
   ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'memory'] as const),
-  ...(['collections', 'indexes', 'instances', 'dashboards', 'converge', 'start'] as const),
+  ...(['collections', 'indexes', 'instances', 'dashboards', 'converge', 'start', 'sharded'] as const),
 ]
 export type Section = (typeof sections)[number]
 

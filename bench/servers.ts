@@ -88,7 +88,7 @@ async function startProxyToPrimary(client: MongoClient, link: Link): Promise<Chi
 }
 
 /** Drops every database except the server's own. Lifts the write block first, which tandem may have left on a destination. */
-export async function empty({ client }: Server): Promise<void> {
+export async function empty({ client }: Pick<Server, 'client'>): Promise<void> {
   const admin = client.db('admin')
   await admin.command({ setUserWriteBlockMode: 1, global: false })
   const { databases } = await admin.admin().listDatabases({ nameOnly: true })
@@ -98,18 +98,24 @@ export async function empty({ client }: Server): Promise<void> {
 /** Waits until a checkpoint holds all data and both servers are idle, so that every run starts under the same conditions. */
 export async function waitUntilIdle({ source, destination }: Pair): Promise<void> {
   for (const { client } of [source, destination]) await client.db('admin').command({ fsync: 1 })
+  await untilIdle([source.pid, destination.pid])
+}
+
+/** Waits until these servers use little CPU on average. */
+export async function untilIdle(pids: readonly number[]): Promise<void> {
+  const cpuSeconds = (): number => pids.reduce((sum, pid) => sum + cpuSecondsOf(pid), 0)
   const deadline = Date.now() + idlePatienceMS
   for (;;) {
-    const before = cpuSecondsOf(source.pid) + cpuSecondsOf(destination.pid)
+    const before = cpuSeconds()
     await delay(idleIntervalMS)
-    const used = cpuSecondsOf(source.pid) + cpuSecondsOf(destination.pid) - before
-    if (!(used > (2 * idleShare * idleIntervalMS) / 1000)) return
+    const used = cpuSeconds() - before
+    if (!(used > (pids.length * idleShare * idleIntervalMS) / 1000)) return
     if (Date.now() > deadline) throw new Error(`the servers were not idle after ${idlePatienceMS / 1000} s`)
   }
 }
 
 /** Reads all data of a server once, so that its cache holds the same data before every run. */
-export async function warmCache({ client }: Server): Promise<void> {
+export async function warmCache({ client }: Pick<Server, 'client'>): Promise<void> {
   for (const { name } of await client.db(database).listCollections({}, { nameOnly: true }).toArray()) {
     await client.db(database).collection(name).countDocuments({ noSuchField: 1 })
   }

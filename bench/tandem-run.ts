@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url'
 import { repositoryRoot } from '../test/support/mongo-binaries.ts'
 import { startSync, startTandem, type Tandem } from '../test/support/tandem-process.ts'
 import type { Link } from './delaying-proxy.ts'
-import type { Pair } from './servers.ts'
+import type { Server } from './servers.ts'
 
 /**
  * Intervals at which progress is polled. Near the end of the copy the interval is short, so that the end is measured
@@ -22,12 +22,17 @@ export interface BenchOptions {
   cacheSizeGB: number
   /** The link between tandem and each cluster. */
   link: Link
+  /** Shards of each cluster in the section `sharded`. */
+  shards: number
   /** Folder to which each tandem process writes a CPU profile. */
   profile: string | undefined
 }
 
 /** Starts the command-line program and waits until it is connected to both servers and ready for `start`. */
-export async function startReady({ source, destination }: Pair, options: BenchOptions): Promise<Tandem> {
+export async function startReady(
+  { source, destination }: Record<'source' | 'destination', Pick<Server, 'linkUri'>>,
+  options: BenchOptions,
+): Promise<Tandem> {
   const tandem = await startTandem({
     cluster0: source.linkUri,
     cluster1: destination.linkUri,

@@ -2,6 +2,7 @@ import { Random } from '../support/random.ts'
 import { ShardedWorkload } from '../support/sharded-workload.ts'
 import { until } from '../support/until.ts'
 import type { ShardedClusters } from './clusters.ts'
+import { moveAfterCommit, startBalancer } from './destination-chunks.ts'
 import { type MigrationResult, runMigration } from './migration.ts'
 import type { RunningInstances } from './running-instances.ts'
 import { injectFaults, type ShardedFaultKind } from './sharded-faults.ts'
@@ -32,7 +33,8 @@ const betweenCommitFaultsMS = 500
 
 /**
  * Runs one migration between sharded clusters by several instances, under a workload of transactions across shards, shard keys that
- * change, chunks that move every two seconds with the balancer on, and definitions that change. The workload uses the first
+ * change, chunks that move every two seconds with the balancer on, and definitions that change. On the destination, whose balancer
+ * tandem stops during the sync, chunks move after the commit. The workload uses the first
  * router alone, so the others have not seen its collections, or have them in a former form.
  */
 export async function migrateSharded(
@@ -42,7 +44,7 @@ export async function migrateSharded(
   steps = 120,
   { faults: kinds = [] }: ShardedOptions = {},
 ): Promise<MigrationResult<ShardedResult>> {
-  const { source } = clusters
+  const { source, destination } = clusters
   const counts = { faults: 0 }
   const random = new Random(`faults ${seed}`)
   return await runMigration({ clusters, name: `sharded-${instanceCount}-${seed}`, random }, async (migration) => {
@@ -50,8 +52,11 @@ export async function migrateSharded(
       ...{ ddl: true, balancer: true },
     })
     migration.atEnd(() => workload.close())
+    await startBalancer(destination)
     await workload.create()
+    migration.instances.note('the collections exist')
     await workload.run(stepsBefore)
+    migration.instances.note('the steps before the start are done')
     const over = new AbortController()
     const chunks = workload.pingPong(chunkMoveMS, over.signal)
     chunks.catch(() => {})
@@ -78,6 +83,11 @@ export async function migrateSharded(
       faults: inject(faultsBefore, betweenFaultsMS),
       commitFaults: inject(faultsDuringCommit, betweenCommitFaultsMS),
     })
+    // A generator of its own, so that the faults of a seed stay the same.
+    workload.counts['moveChunk after the commit'] = await moveAfterCommit(
+      destination,
+      new Random(`moves after the commit ${seed}`),
+    )
     await migration.compare()
     return { counts: workload.counts, ...copies, ...counts }
   })

@@ -82,12 +82,15 @@ export async function migrateStepwise(
   const faults = options.faults?.(run) ?? Promise.resolve()
   faults.catch(() => {})
   await workload.runSteps(options.steps)
+  instances.note('the steps are done')
   // A fault that fails ends the wait.
   await Promise.race([ready(), faults.then(() => new Promise<never>(() => {}))])
   await options.whenReady?.()
   await workload.runSteps(options.lastSteps)
+  instances.note('the last steps are done')
   await options.whenWritten?.()
   await faults
+  instances.note('the faults before the commit are over')
   await ready()
   await Promise.all(ids.map((id) => instances.command(id, 'commit')))
   await options.commitFaults?.(run)

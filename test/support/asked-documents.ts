@@ -13,6 +13,8 @@ interface ProfiledFind extends Document {
 }
 
 const bytes = 64 * 1024 * 1024
+/** Above this share of `bytes`, the oldest entries may be overwritten already. */
+const filledShareMax = 0.95
 
 /** Counts, by the profiler of each shard, for how many documents of a collection of `app` tandem asks it by `_id`. */
 export class AskedDocuments {
@@ -43,16 +45,13 @@ export class AskedDocuments {
   async read(): Promise<Asked[]> {
     return await Promise.all(
       this.#clients.map(async (client) => {
-        const found = await client
-          .db('app')
-          .collection<ProfiledFind>('system.profile')
-          .find({
-            ns: `app.${this.#collection}`,
-            op: 'query',
-            ts: { $gte: this.#since },
-            'command.filter._id.$in': { $exists: true },
-          })
-          .toArray()
+        await assertComplete(client)
+        const entries = client.db('app').collection<ProfiledFind>('system.profile')
+        const finds = { ns: `app.${this.#collection}`, op: 'query', ts: { $gte: this.#since } }
+        // The profiler replaces commands above 50 KB by a part of their text.
+        const shortened = await entries.countDocuments({ ...finds, 'command.find': { $exists: false } })
+        if (shortened > 0) throw new Error(`the profiler has shortened ${shortened} finds, so they cannot be counted`)
+        const found = await entries.find({ ...finds, 'command.filter._id.$in': { $exists: true } }).toArray()
         const documents = found.reduce((sum, { command }) => sum + command.filter._id.$in.length, 0)
         return { commands: found.length, documents }
       }),
@@ -63,7 +62,10 @@ export class AskedDocuments {
   async statements(collection: string, op: 'update' | 'remove'): Promise<number[]> {
     const filter = { ns: `app.${collection}`, op, ts: { $gte: this.#since } }
     return await Promise.all(
-      this.#clients.map((client) => client.db('app').collection('system.profile').countDocuments(filter)),
+      this.#clients.map(async (client) => {
+        await assertComplete(client)
+        return await client.db('app').collection('system.profile').countDocuments(filter)
+      }),
     )
   }
 
@@ -73,4 +75,10 @@ export class AskedDocuments {
       await client.close()
     }
   }
+}
+
+/** @throws when the profile has reached its size, because its oldest entries are then overwritten */
+async function assertComplete(client: MongoClient): Promise<void> {
+  const { size } = await client.db('app').command({ collStats: 'system.profile' })
+  if (size > bytes * filledShareMax) throw new Error('the profile of a shard is full, so its entries are incomplete')
 }

@@ -1,8 +1,9 @@
-import { MinKey, MongoClient } from 'mongodb'
+import { MongoClient } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import { failed } from './commits.ts'
 import { compareBoth } from './compare-both.ts'
+import { distributeChunks, type ShardKeyPattern } from './distribute-chunks.ts'
 import { emptyCluster } from './empty-cluster.ts'
 import { borrowReplicaSet } from './kept-sets.ts'
 import type { ReplicaSet } from './replica-set.ts'
@@ -138,20 +139,10 @@ export async function shardedCollection(
   cluster: ShardedCluster,
   client: MongoClient,
   name: string,
-  key: Record<string, 1 | 'hashed'>,
-  splitPoints: unknown[] = [],
+  key: ShardKeyPattern,
+  splitPoints: readonly unknown[] = [],
 ): Promise<ReturnType<typeof rowsOf>> {
   await client.db('admin').command({ shardCollection: `app.${name}`, key })
-  const [first] = Object.keys(key) as [string]
-  for (const [at, splitPoint] of splitPoints.entries()) {
-    const rest = Object.fromEntries(
-      Object.keys(key)
-        .slice(1)
-        .map((field) => [field, new MinKey()]),
-    )
-    const middle = { [first]: splitPoint, ...rest }
-    await cluster.split(`app.${name}`, middle)
-    await cluster.moveChunk(`app.${name}`, middle, (at + 1) % cluster.shards.length)
-  }
+  await distributeChunks(cluster, `app.${name}`, key, splitPoints)
   return rowsOf(client, name)
 }
