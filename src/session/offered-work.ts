@@ -1,0 +1,119 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Coordination } from '../coordination/coordination.ts'
+import type { Peers } from '../coordination/peers.ts'
+import { isStop } from '../domain/errors.ts'
+import type { Cluster } from '../mongo/cluster.ts'
+import { RangeClaims } from '../mongo/range-claims.ts'
+import type { RetryContext } from '../mongo/retry.ts'
+import { StoredDocuments } from '../mongo/stored-documents.ts'
+import { VerificationStore } from '../mongo/verification-store.ts'
+import type { Throttle } from '../throttle/throttle.ts'
+import { OfferedComparison } from '../verify/compare-offered.ts'
+import type { WorkFigures } from './work-figures.ts'
+import type { WorkRuns } from './work-runs.ts'
+
+export interface OfferedWorkParts {
+  source: Cluster
+  destination: Cluster
+  /** The context of the lease term. */
+  context: RetryContext
+  throttle: Throttle
+  coordination: Coordination
+  peers: Pick<Peers, 'sync'>
+  runs: WorkRuns
+  figures: WorkFigures
+  compared: (documents: number) => void
+}
+
+/** Interval in which an instance checks whether it should take part in the first pass, ms. */
+const checkMS = 250
+/** Pause after a failure, ms. The coordinator compares what this instance does not. */
+const afterFailureMS = 5_000
+
+/** This instance's share of the first pass of the coordinator's verifier, while another instance coordinates. */
+export class OfferedWork {
+  readonly #parts: OfferedWorkParts
+  /** Comparisons that have not ended, including what they give back. */
+  readonly #underWay = new Set<Promise<unknown>>()
+  readonly #stops = new Set<AbortController>()
+  #claims = 0
+
+  constructor(parts: OfferedWorkParts) {
+    this.#parts = parts
+  }
+
+  /** Takes part whenever it is wanted. Returns a function that ends this; `ended` resolves when the work has ended too. */
+  begin(): () => void {
+    const stop = new AbortController()
+    this.#stops.add(stop)
+    void this.#repeat(stop.signal).finally(() => this.#stops.delete(stop))
+    return () => stop.abort()
+  }
+
+  stop(): void {
+    for (const stop of this.#stops) stop.abort()
+  }
+
+  /** Resolves when no comparison is under way any more. */
+  async ended(): Promise<void> {
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay)
+  }
+
+  /** False as soon as this instance must begin no comparison, and must end those under way. */
+  get #isWanted(): boolean {
+    const { context, coordination, peers, runs } = this.#parts
+    const { sync } = peers
+    if (context.signal.aborted || coordination.leading || coordination.coordinatorEpoch === 0) return false
+    return sync.matches('replicating') && !sync.context.initiallyVerified && runs.present !== null
+  }
+
+  async #repeat(stopped: AbortSignal): Promise<void> {
+    while (!stopped.aborted) {
+      let pauseMS = checkMS
+      if (this.#isWanted) {
+        const run = this.#takePart(stopped).catch((error) => {
+          if (isStop(error)) return
+          pauseMS = afterFailureMS
+          this.#parts.context.onRetry?.('comparing ranges for the coordinator', error)
+        })
+        this.#underWay.add(run)
+        await run
+        this.#underWay.delete(run)
+      }
+      await sleep(pauseMS, undefined, { signal: stopped }).catch(() => {})
+    }
+  }
+
+  /** Compares offered ranges until this is not wanted any more. */
+  async #takePart(stopped: AbortSignal): Promise<void> {
+    const { source, destination, context, throttle, coordination, runs, figures, compared } = this.#parts
+    const over = new AbortController()
+    const signal = AbortSignal.any([context.signal, stopped, over.signal])
+    const timer = setInterval(() => {
+      if (!this.#isWanted) over.abort()
+    }, checkMS)
+    const limited = { ...context, signal }
+    const { present } = runs
+    const claims = (of: RetryContext) => new RangeClaims(new StoredDocuments(destination, of))
+    try {
+      await new OfferedComparison({
+        clusters: { source, destination },
+        claims: claims(limited),
+        releases: claims(context),
+        store: new VerificationStore(destination, limited),
+        context: limited,
+        catalog: () => present?.catalog ?? null,
+        reload: async () => await present?.reloadCatalog(),
+        throttle,
+        roundTripMS: () => figures.roundTrips.slowerMS,
+        owner: coordination.token,
+        claimNumbers: { last: () => this.#claims, next: () => ++this.#claims },
+        term: () => coordination.coordinatorEpoch,
+        isExpired: (owner) => coordination.isExpired(owner),
+        compared: ({ source: documents }) => compared(documents),
+      }).run()
+    } finally {
+      clearInterval(timer)
+    }
+  }
+}
