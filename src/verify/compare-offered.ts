@@ -1,7 +1,5 @@
-import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
-import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isStop, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { OwnerToken } from '../domain/owner.ts'
@@ -13,7 +11,7 @@ import { Slots } from '../throttle/slots.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { type ReadAhead, readAhead } from './read-ahead.ts'
 import { compareRangeOf } from './read-range.ts'
-import { comparedAtOnce, findDifferent } from './recheck-documents.ts'
+import { Suspects } from './suspects.ts'
 
 export interface OfferedComparisonParts {
   clusters: BothClusters
@@ -161,45 +159,5 @@ export class OfferedComparison {
 
   #readAhead(): ReadAhead {
     return readAhead(this.#parts.roundTripMS(), this.#parts.throttle.readConcurrency)
-  }
-}
-
-/**
- * The documents of one range for which both reads did not return the same bytes. They are compared once more, because
- * most of them changed between the two reads, and stored if they still differ.
- */
-class Suspects {
-  readonly #parts: Pick<OfferedComparisonParts, 'clusters' | 'store'>
-  readonly #entry: CatalogEntry
-  readonly #notBefore: ClusterTime
-  #idElements: Buffer[] = []
-
-  constructor(parts: Pick<OfferedComparisonParts, 'clusters' | 'store'>, entry: CatalogEntry, notBefore: ClusterTime) {
-    this.#parts = parts
-    this.#entry = entry
-    this.#notBefore = notBefore
-  }
-
-  add(idElement: Buffer): void {
-    this.#idElements.push(Buffer.from(idElement))
-  }
-
-  /** Stores them if they are so many that memory could grow. */
-  async storeMany(): Promise<void> {
-    if (this.#idElements.length >= comparedAtOnce) await this.store()
-  }
-
-  /** Resolves when all that still differ are stored. */
-  async store(): Promise<void> {
-    const { clusters, store } = this.#parts
-    while (this.#idElements.length > 0) {
-      const part = this.#idElements.splice(0, comparedAtOnce)
-      const different = await findDifferent(clusters, this.#entry, part, this.#notBefore)
-      const token = randomUUID()
-      const { uuid } = this.#entry
-      await store.saveRechecks(
-        different.map((idElement) => ({ uuid, idElement, onSource: false, onDestination: false, token })),
-      )
-    }
   }
 }

@@ -37,6 +37,13 @@ describe('a simulated world', () => {
     expect(faults.size).toBeGreaterThan(0)
   })
 
+  it.each([1, 3, 7])('keeps every invariant while all instances share the first pass, seed %i', async (seed) => {
+    const { violation, faults, helped } = await simulate({ ...smallWorld, seed, verifies: true, rate: 4 })
+    expect(violation).toBeNull()
+    expect(faults.size).toBeGreaterThan(0)
+    expect(helped).toBeGreaterThan(20)
+  })
+
   it.each([
     [1, 1],
     [3, 1],
