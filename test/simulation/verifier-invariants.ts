@@ -119,7 +119,9 @@ export class VerifierInvariants {
     for (let document = from; document < to; document += content.collections) {
       const unread = [source, destination()].find(({ walks }) => !walks.passed.has(document))
       if (unread) {
-        violated(`range ${ordinal} of collection ${collection} is verified, but its document ${document} was not read on the ${unread.side}`)
+        violated(
+          `range ${ordinal} of collection ${collection} is verified, but its document ${document} was not read on the ${unread.side}`,
+        )
       }
     }
   }
