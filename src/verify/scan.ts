@@ -168,12 +168,14 @@ export class Scan {
     const over = new AbortController()
     const ended = AbortSignal.any([this.#parts.context.signal, over.signal])
     let exchange: Promise<void> | null = null
-    while (queue.length > 0 || underWay.size > 0 || (offered?.isOpen && failures.length === 0)) {
+    // An exchange that is begun after a stop would end at once, again and again.
+    const mayExchange = (): boolean => failures.length === 0 && !ended.aborted
+    while (queue.length > 0 || underWay.size > 0 || (offered?.isOpen && mayExchange())) {
       while (queue.length > 0 && underWay.size < readAhead().ranges) {
         const run = attempt(this.#compare(queue.shift() as Range)).finally(() => underWay.delete(run))
         underWay.add(run)
       }
-      if (offered && failures.length === 0) {
+      if (offered && mayExchange()) {
         exchange ??= attempt(this.#exchange(offered, sharing, ended)).finally(() => {
           exchange = null
         })

@@ -97,7 +97,7 @@ it.each(['the other instance', 'the coordinator'])('%s is killed during the firs
   const { running, hold } = await startHeld()
   const planted = await plantDifferences()
   // Slow enough that ranges are claimed and unfinished at the kill.
-  await limit(running, 256 * KiB)
+  await limit(running, 1024 * KiB)
   await hold.release()
   const coordinator = await running.coordinator()
   const [other] = [...running.members].find(([, tandem]) => tandem !== coordinator) as [string, Tandem]
