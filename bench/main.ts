@@ -1,7 +1,7 @@
 /**
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|dashboards|converge|start] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|shared|dashboards|converge|start] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
@@ -32,6 +32,7 @@ import { benchManyCollections } from './many-collections.ts'
 import { benchManyIndexes } from './many-indexes.ts'
 import { benchMemory } from './memory.ts'
 import { linkedSections, type Measured, type Row, sections, tables } from './report.ts'
+import { benchSharedVerification } from './shared-verification.ts'
 import { benchVerification } from './verification.ts'
 import { benchVerify } from './verify.ts'
 
@@ -120,6 +121,11 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   }
   const indexes = { section: 'indexes' as const, name: '20 collections', run: () => benchManyIndexes(options) }
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
+  const shared = {
+    section: 'shared' as const,
+    name: 'first pass, one collection, 1 KB',
+    run: () => benchSharedVerification(options),
+  }
   const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
   const converge = { section: 'converge' as const, name: first.title, run: () => benchConverge(first, options) }
   const start = { section: 'start' as const, name: 'one collection', run: () => benchStart(options) }
@@ -136,6 +142,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     collections,
     indexes,
     instances,
+    shared,
     dashboards,
     converge,
     start,
