@@ -25,7 +25,7 @@ export interface OfferedWorkParts {
   compared: (documents: number) => void
 }
 
-/** Interval in which an instance checks whether it should take part in the first pass, ms. */
+/** Interval at which an instance checks whether the coordinator's first pass is under way, ms. */
 const checkMS = 250
 /** Pause after a failure, ms. The coordinator compares what this instance does not. */
 const afterFailureMS = 5_000
@@ -42,7 +42,10 @@ export class OfferedWork {
     this.#parts = parts
   }
 
-  /** Takes part whenever it is wanted. Returns a function that ends this; `ended` resolves when the work has ended too. */
+  /**
+   * Compares offered ranges during each first pass of the coordinator's verifier. Returns a function that stops this.
+   * `ended` resolves when the work under way has ended as well.
+   */
   begin(): () => void {
     const stop = new AbortController()
     this.#stops.add(stop)
@@ -59,8 +62,8 @@ export class OfferedWork {
     while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay)
   }
 
-  /** False as soon as this instance must begin no comparison, and must end those under way. */
-  get #isWanted(): boolean {
+  /** True while this instance may compare. When it becomes false, comparisons under way end. */
+  get #mayCompare(): boolean {
     const { context, coordination, peers, runs } = this.#parts
     const { sync } = peers
     if (context.signal.aborted || coordination.leading || coordination.coordinatorEpoch === 0) return false
@@ -70,7 +73,7 @@ export class OfferedWork {
   async #repeat(stopped: AbortSignal): Promise<void> {
     while (!stopped.aborted) {
       let pauseMS = checkMS
-      if (this.#isWanted) {
+      if (this.#mayCompare) {
         const run = this.#takePart(stopped).catch((error) => {
           if (isStop(error)) return
           pauseMS = afterFailureMS
@@ -84,13 +87,13 @@ export class OfferedWork {
     }
   }
 
-  /** Compares offered ranges until this is not wanted any more. */
+  /** Compares offered ranges until this instance may not compare any more. */
   async #takePart(stopped: AbortSignal): Promise<void> {
     const { source, destination, context, throttle, coordination, runs, figures, compared } = this.#parts
     const over = new AbortController()
     const signal = AbortSignal.any([context.signal, stopped, over.signal])
     const timer = setInterval(() => {
-      if (!this.#isWanted) over.abort()
+      if (!this.#mayCompare) over.abort()
     }, checkMS)
     const limited = { ...context, signal }
     const { present } = runs

@@ -15,12 +15,15 @@ export interface OfferingScan {
   readonly waiting: number
   /** True if the coordinator has nothing left to begin. */
   readonly isIdle: boolean
-  /** Takes the range that the scan would begin last; null if it cannot be compared by another instance. */
+  /** Takes the range that the scan would begin last; null if another instance cannot compare it. */
   takeLast: () => Shareable | null
   /** Another instance has compared the range. */
   accept: (range: Shareable, result: RangeResult) => void
-  /** No other instance has compared the range, and none can store a result for it any more. */
-  giveBack: (range: Shareable) => void
+  /**
+   * No other instance has compared the range, and none can store a result for it any more.
+   * @param isDeclined true if the instance that has claimed the range could not compare it
+   */
+  giveBack: (range: Shareable, isDeclined: boolean) => void
 }
 
 export interface OfferedRangesParts {
@@ -89,7 +92,7 @@ export class OfferedRanges {
       for (const [at, range] of ranges.entries()) {
         const result = state?.results?.[at]
         if (result) scan.accept(range, result)
-        else scan.giveBack(range)
+        else scan.giveBack(range, state !== undefined)
       }
     }
     if (completed.length > 0) await this.#parts.claims.remove(this.#pass, completed)
@@ -104,11 +107,12 @@ export class OfferedRanges {
   }
 
   #more(count: number, scan: OfferingScan): Offer[] {
-    const { ownRanges, destinationTime } = this.#parts
+    const { ownRanges, others, destinationTime } = this.#parts
     const offers: Offer[] = []
-    const kept = 2 * ownRanges()
-    while (offers.length < count && scan.waiting > kept) {
-      const ranges = this.#cut(scan.waiting - kept, scan)
+    // What the coordinator keeps for the time until the next exchange, and near the end no more than its share.
+    const kept = (): number => Math.min(2 * ownRanges(), Math.ceil(scan.waiting / (others() + 1)))
+    while (offers.length < count && scan.waiting > kept()) {
+      const ranges = this.#cut(scan.waiting - kept(), scan)
       if (ranges.length === 0) break
       const number = ++this.#number
       // If the offer is not stored after all, the next exchange gives its ranges back.

@@ -38,6 +38,8 @@ export interface ScanParts {
 interface Range extends RangeBounds {
   entry: CatalogEntry
   ordinal: number
+  /** Another instance could not compare it, so it is not offered again. */
+  isDeclined?: boolean
 }
 
 /** Approximate number of segments that one read of the metadata loads, estimated from the sizes of the collections. */
@@ -203,8 +205,8 @@ export class Scan {
         return queue.length === 0
       },
       takeLast: () => {
-        const { entry, ordinal, from, to } = queue.at(-1) as Range
-        if (!entry.destinationUUID) return null
+        const { entry, ordinal, from, to, isDeclined } = queue.at(-1) as Range
+        if (isDeclined || !entry.destinationUUID) return null
         queue.pop()
         const sourceTime = laterOf(notBefore.source, entry.convergedFrom ?? 0n)
         const estimatedBytes = entry.estimatedBytes / (this.#planned.get(entry.uuid) ?? 1)
@@ -218,9 +220,12 @@ export class Scan {
         const verified = { collection, ordinal, source, destination: onDestination, bytes }
         if (this.#add(verified)) done(verified)
       },
-      giveBack: ({ collection, ordinal, from, to }) => {
+      giveBack: ({ collection, ordinal, from, to }, isDeclined) => {
         const entry = catalog().get(collection)
-        if (entry) queue.push({ entry, ordinal, from, to })
+        if (!entry) return
+        const range = { entry, ordinal, from, to, isDeclined }
+        if (isDeclined) queue.unshift(range)
+        else queue.push(range)
       },
     }
   }

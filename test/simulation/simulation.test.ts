@@ -37,8 +37,14 @@ describe('a simulated world', () => {
     expect(faults.size).toBeGreaterThan(0)
   })
 
-  it.each([1, 3, 7])('keeps every invariant while all instances share the first pass, seed %i', async (seed) => {
-    const { violation, faults, helped } = await simulate({ ...smallWorld, seed, verifies: true, rate: 4 })
+  // With seed 104, a scan that was stopped began one exchange of offers after another and never ended.
+  it.each([
+    [1, 0.4],
+    [3, 0.4],
+    [104, 1],
+  ])('keeps every invariant while all instances share the first pass, seed %i', async (seed, faultRate) => {
+    const world = { ...smallWorld, seed, verifies: true, rate: 4, faultRate }
+    const { violation, faults, helped } = await simulate(world)
     expect(violation).toBeNull()
     expect(faults.size).toBeGreaterThan(0)
     expect(helped).toBeGreaterThan(20)
