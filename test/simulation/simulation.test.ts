@@ -53,7 +53,7 @@ describe('a simulated world', () => {
   it.each([
     [1, 1],
     [3, 1],
-    [8, 2],
+    [9, 2],
     [6, 2],
   ])(
     'keeps every invariant while the verifier uses batches that event application reads, seed %i, %i instances',
