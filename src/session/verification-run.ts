@@ -4,15 +4,15 @@ import type { Verifier } from '../verify/verifier.ts'
 
 /** Receives the events of a run. */
 export interface RunObserver {
-  /** The run was told to stop. */
+  /** The run was stopped. */
   stopped: () => void
   /** Everything has been compared once. */
   scanned: () => void
-  /** A commit has asked for a verdict, or has received it. */
+  /** A commit has requested a verdict, or that request has succeeded or failed. */
   verdict: (what: 'requested' | 'ended') => void
 }
 
-/** One run of the verification. It begins when this instance coordinates, and ends when it is told to stop. */
+/** One run of the verification. It begins when this instance coordinates, and ends when it is stopped. */
 export class VerificationRun {
   readonly observer: RunObserver
   readonly #stop = new AbortController()

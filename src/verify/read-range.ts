@@ -16,9 +16,9 @@ export interface RangeReadParts {
   /** True if secondaries of the source may be read. */
   mayReadSecondaries: boolean
   suspect: (idElement: Buffer) => void
-  /** Resolves when the next batch may be read and its suspects may be reported. */
+  /** Resolves when there is capacity to read the next batch and to report its suspects. */
   waitForCapacity: (bytesRead: number) => Promise<void>
-  /** How much to read at a time now. */
+  /** Returns how much to read at a time now. */
   readAhead: () => ReadAhead
 }
 
@@ -45,7 +45,8 @@ export async function compareRangeOf(
       throw source.reason
     }
     if (destination.status === 'rejected') throw destination.reason
-    // A range with a lower bound and no upper bound ends before _id MaxKey, so that document is compared separately.
+    // A range with a lower bound but no upper bound ends before `_id` MaxKey. A document with that `_id` is compared
+    // separately.
     if (bounds.from && !bounds.to) suspect(maxKeyElement)
     return await compareRange(source.value, destination.value, suspect, waitForCapacity, nextBatchBytes)
   } finally {
@@ -54,8 +55,9 @@ export async function compareRangeOf(
 }
 
 /**
- * The number of documents of a range's first batch. It saves a round trip of each range when the copy has found how large
- * the collection's documents are. Half a batch leaves room for documents that are larger than the others.
+ * Returns the number of documents in a range's first batch. If the copy has recorded the size of the collection's
+ * documents, a larger first batch saves one round trip in each range. It aims at half of `bytes`, in case the first
+ * documents are larger than the average.
  */
 function firstBatchOf({ estimatedBytes, estimatedDocuments }: CatalogEntry, bytes: number): number {
   if (estimatedBytes === 0 || estimatedDocuments === 0) return firstBatchDocuments

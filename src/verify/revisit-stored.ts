@@ -25,8 +25,8 @@ export interface RevisitParts {
 
 /**
  * Compares stored rechecks again: those of an earlier process, those that another instance has found different, and
- * those that stayed different for a while. Otherwise the verdict would also compare those that have become equal since,
- * while writes are blocked.
+ * those that stayed different for a while. Otherwise the verdict would also have to compare the ones that have become
+ * equal since, while writes are blocked.
  */
 export async function revisitStored(parts: RevisitParts): Promise<void> {
   const { store, rechecks, signal, isPostponed, isGrowing, exclusively, pause } = parts
@@ -35,7 +35,7 @@ export async function revisitStored(parts: RevisitParts): Promise<void> {
   while (!signal.aborted) {
     await pause(hasReadAll && !isGrowing() ? revisitMS : firstRevisitMS)
     if (isPostponed()) continue
-    // Must not run during a checkpoint, which may remove the entries just read.
+    // This must not run during a checkpoint, which may remove the entries that were just read.
     after = await exclusively(async () => {
       const page: StoredRecheck[] = await store.readRechecks(after, revisitedAtOnce)
       for (const recheck of page) rechecks.revisit(recheck)
