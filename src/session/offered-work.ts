@@ -22,6 +22,8 @@ export interface OfferedWorkParts {
   peers: Pick<Peers, 'sync'>
   runs: WorkRuns
   figures: WorkFigures
+  /** True when this instance knows that every document has been copied once. The coordinator offers nothing before. */
+  isCopied: () => boolean
   compared: (documents: number) => void
 }
 
@@ -64,8 +66,9 @@ export class OfferedWork {
 
   /** True while this instance may compare. When it becomes false, comparisons under way end. */
   get #mayCompare(): boolean {
-    const { context, coordination, peers, runs } = this.#parts
+    const { context, coordination, peers, runs, isCopied } = this.#parts
     const { sync } = peers
+    if (!isCopied()) return false
     if (context.signal.aborted || coordination.leading || coordination.coordinatorEpoch === 0) return false
     return sync.matches('replicating') && !sync.context.initiallyVerified && runs.present !== null
   }

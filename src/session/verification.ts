@@ -66,6 +66,7 @@ export class Verification {
   /** Verifiers whose position an oplog no longer holds. Each was replaced by another verifier. */
   readonly #replaced = new WeakSet<Verifier>()
   #copied = deferred<void>()
+  #isCopied = false
   /** The last convergence that this instance has observed; null before the first read of the sync's state. */
   #convergences: number | null = null
   #latest: VerificationRun | null = null
@@ -75,7 +76,11 @@ export class Verification {
   constructor(parts: VerificationParts) {
     this.#parts = parts
     this.store = new VerificationStore(parts.destination, parts.context)
-    this.offered = new OfferedWork({ ...parts, compared: (documents) => this.#countCompared(documents) })
+    this.offered = new OfferedWork({
+      ...parts,
+      isCopied: () => this.#isCopied,
+      compared: (documents) => this.#countCompared(documents),
+    })
   }
 
   /** Returns null when verification is switched off. */
@@ -110,12 +115,16 @@ export class Verification {
 
   /** Called with the number of convergences: when it has increased, documents have to be copied again. */
   observed(convergences: number): void {
-    if (this.#convergences !== null && convergences > this.#convergences) this.#copied = deferred()
+    if (this.#convergences !== null && convergences > this.#convergences) {
+      this.#copied = deferred()
+      this.#isCopied = false
+    }
     this.#convergences = convergences
   }
 
   /** Called when every document has been copied once. */
   copied(): void {
+    this.#isCopied = true
     this.#copied.resolve()
   }
 
