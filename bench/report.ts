@@ -4,16 +4,20 @@ export interface Measured {
   misses: string[]
 }
 
-/** `verify` measures the command `tandem verify`. `verification` measures the embedded verifier during a sync. */
+/**
+ * `verify` measures the command `tandem verify`. `verification` measures the embedded verifier during a sync, and `shared`
+ * its first pass with two instances.
+ */
 export const sections = [
   ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'memory'] as const),
-  ...(['collections', 'indexes', 'instances', 'dashboards', 'converge', 'start', 'sharded'] as const),
+  ...(['collections', 'indexes', 'instances', 'shared', 'dashboards', 'converge', 'start', 'sharded'] as const),
 ]
 export type Section = (typeof sections)[number]
 
 /** The sections in which everything that is compared with tandem reaches the clusters through the same link. */
 export const linkedSections: ReadonlySet<Section> = new Set([
   ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'collections', 'start'] as const),
+  'shared',
 ])
 
 /** The measurement of one case. The printed table has one column for it. */

@@ -30,10 +30,11 @@ export type VerificationEvent =
 const stopWithError = { target: '#verification.leading.stopping', actions: 'rememberError' } as const
 
 /**
- * The embedded verification of one sync. Only the instance that coordinates verifies.
+ * The embedded verification of one sync. Only the instance that coordinates has a verifier, and only it issues a verdict.
  *
  * disabled      Verification is switched off.
- * waiting       Another instance coordinates, or the lease is lost: only the coordinator's progress is reported.
+ * waiting       Another instance coordinates, or the lease is lost. The coordinator's progress is reported, and this
+ *               instance compares ranges that the coordinator offers.
  * leading       This instance verifies, as long as this state lasts.
  *   awaitingEarlierRun
  *                 The machine waits until an earlier run of the verification in this process has ended.
@@ -58,6 +59,8 @@ export const verificationMachine = setup({
   actors: {
     /** Observes which instance coordinates, until this instance does or nothing is left to verify. */
     role: fromCallback<VerificationEvent>(placeholder('role')),
+    /** Compares ranges that the coordinator offers, until the state is left. */
+    share: fromCallback<VerificationEvent>(placeholder('share')),
     /** Reserves the verification for this run until the state is left. */
     run: fromCallback<VerificationEvent>(placeholder('run')),
     awaitEarlierRun: fromPromise<void>(placeholder('awaitEarlierRun')),
@@ -106,7 +109,10 @@ export const verificationMachine = setup({
     choosing: { always: [{ guard: 'isEnabled', target: 'waiting' }, { target: 'disabled' }] },
     disabled: {},
     waiting: {
-      invoke: { id: 'role', src: 'role' },
+      invoke: [
+        { id: 'role', src: 'role' },
+        { id: 'share', src: 'share' },
+      ],
       on: {
         'role.taken': 'leading',
         'role.over': 'over',

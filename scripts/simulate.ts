@@ -9,6 +9,7 @@ import { type SimulationResult, simulate } from '../test/simulation/run.ts'
  *   npm run simulate -- --seeds 1 --shards 1000 --instances 100 --steps 1000000 --costs   a large one, with the load on its metadata store
  *   npm run simulate -- --seeds 200 --definitions 8 --rate 100 --faults 1.5    many changes of definitions at a time
  *   npm run simulate -- --seeds 200 --copies all                            collections begin uncopied in all worlds (or in `half` of them, or in `none`)
+ *   npm run simulate -- --seeds 200 --copies none --verifies --rate 4      several instances compare ranges of the first pass
  *   npm run simulate -- --seeds 20 --break no-fence                         a mutation, which at least one seed must detect
  *   npm run simulate -- --seeds 20 --break plan-unfenced --guarded          the same delayed messages, but statements keep all conditions, so no seed may fail
  * With the same options, a seed that fails does so again at the same step.
@@ -25,6 +26,7 @@ const { values } = parseArgs({
     definitions: { type: 'string', default: String(smallWorld.definitionRate) },
     faults: { type: 'string', default: String(smallWorld.faultRate) },
     copies: { type: 'string', default: 'half' },
+    verifies: { type: 'boolean', default: false },
     break: { type: 'string' },
     guarded: { type: 'boolean', default: false },
     costs: { type: 'boolean', default: false },
@@ -46,13 +48,14 @@ const world = {
   rate: Number(values.rate),
   definitionRate: Number(values.definitions),
   faultRate: Number(values.faults),
+  verifies: values.verifies,
 }
 
 function describe(seed: number, result: SimulationResult, cpuSeconds: number): string {
   const faults = [...result.faults].reduce((sum, [, count]) => sum + count, 0)
   const figures =
     `${result.steps} steps, ${result.seconds.toFixed(0)} s simulated, ${result.events} events, ${faults} faults, ` +
-    `${result.differences} differences reported, ${result.shared} batches shared, idle after ${result.restSeconds.toFixed(1)} s, ${cpuSeconds.toFixed(2)} s of CPU`
+    `${result.differences} differences reported, ${result.shared} batches shared, ${result.helped} ranges compared for the coordinator, idle after ${result.restSeconds.toFixed(1)} s, ${cpuSeconds.toFixed(2)} s of CPU`
   return result.violation ? `FAIL seed ${seed}: ${result.violation} (${figures})` : `ok   seed ${seed}: ${figures}`
 }
 

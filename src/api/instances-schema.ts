@@ -30,6 +30,7 @@ const totalsSchema = objectOf({
   ),
   lagTimeSeconds: v.nullable(integer('The largest lag of the live instances; null when none of them reports one.')),
   totalEventsApplied: integer('Sum over all instances.'),
+  comparedDocumentCount: v.exactOptional(integer('Sum over all instances. Absent while none has compared a document.')),
 })
 
 export const instancesAnswerSchema = objectOf({
@@ -56,6 +57,9 @@ export function renderInstances({ instances, totals }: InstancesReport): v.Infer
       percent: Number.isFinite(totals.percent) ? totals.percent : 0,
       lagTimeSeconds: totals.lagTimeSeconds === null ? null : whole(totals.lagTimeSeconds),
       totalEventsApplied: whole(totals.totalEventsApplied),
+      ...(totals.comparedDocumentCount !== undefined && {
+        comparedDocumentCount: whole(totals.comparedDocumentCount),
+      }),
     },
   }
 }

@@ -83,6 +83,11 @@ export const progressSchema = objectOf({
   mongosyncID: v.nullable(text('Identifier of this instance.')),
   coordinatorID: v.nullable(text('Identifier of the coordinator; null until it is known.')),
   verification: v.nullable(objectOf({ source: verificationSideSchema, destination: verificationSideSchema })),
+  comparedDocumentCount: v.exactOptional(
+    integer(
+      'Documents of the source that this process has compared in the first pass of the verifier; not persisted. Absent while it has compared none.',
+    ),
+  ),
   failure: v.exactOptional(described(failureSchema, 'Why the instance is FAILED.')),
   warnings: v.exactOptional(v.array(text('A warning for the operator.'))),
   estimatedSecondsToCatchUp: v.exactOptional(
@@ -149,6 +154,9 @@ export function renderProgress(progress: Progress): RenderedProgress {
       source: renderSide(verification.source),
       destination: renderSide(verification.destination),
     },
+    ...(progress.comparedDocumentCount !== undefined && {
+      comparedDocumentCount: whole(progress.comparedDocumentCount),
+    }),
     ...(failure && {
       failure: {
         error: failure.error,

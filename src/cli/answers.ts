@@ -98,6 +98,9 @@ function freshest(rows: readonly InstanceRow[]): InstanceRow[] {
 }
 
 export function statusTable(lines: readonly Line[], totals: InstancesTotals, width: number): string[] {
+  const withCompared = totals.comparedDocumentCount !== undefined
+  const compared = (documents: number | undefined): string[] =>
+    withCompared ? [(documents ?? 0).toLocaleString('en')] : []
   const withPartitions = lines.some(({ partitions }) => partitions !== undefined)
   const columns: Column[] = [
     { title: 'instance', align: 'left', cellsMin: idCellsMin },
@@ -107,6 +110,7 @@ export function statusTable(lines: readonly Line[], totals: InstancesTotals, wid
     { title: 'copied', align: 'right' },
     { title: 'lag', align: 'right' },
     { title: 'events', align: 'right' },
+    ...(withCompared ? [{ title: 'verified', align: 'right' as const }] : []),
     ...(withPartitions ? [{ title: 'partitions', align: 'left' as const, cellsMin: 6 }] : []),
   ]
   const rows = lines.map(({ id, coordinator, status, progress, partitions }) => {
@@ -119,6 +123,7 @@ export function statusTable(lines: readonly Line[], totals: InstancesTotals, wid
       copy ? copied(copy.estimatedCopiedBytes, copy.estimatedTotalBytes) : '-',
       seconds(progress?.lagTimeSeconds),
       progress?.totalEventsApplied?.toLocaleString('en') ?? '-',
+      ...compared(progress?.comparedDocumentCount),
       partitions?.join(' ') ?? '',
     ]
   })
@@ -130,6 +135,7 @@ export function statusTable(lines: readonly Line[], totals: InstancesTotals, wid
     copied(totals.estimatedCopiedBytes, totals.estimatedTotalBytes),
     seconds(totals.lagTimeSeconds),
     totals.totalEventsApplied.toLocaleString('en'),
+    ...compared(totals.comparedDocumentCount),
   ]
   return renderTable(columns, [...rows, total], width)
 }

@@ -165,6 +165,11 @@ export class Coordination {
     return this.#observed.leases.filter((lease) => isAlive(lease)).map((lease) => lease.id)
   }
 
+  /** The number of other live instances that are neither paused nor failed. */
+  get othersAtWork(): number {
+    return this.#observed.leases.filter((lease) => isAlive(lease) && lease.atWork && lease.id !== this.#parts.id).length
+  }
+
   /** True when the leases that were read last show no other instance, alive or not. */
   get isAlone(): boolean {
     return this.#observed.leases.every((lease) => lease.id === this.#parts.id)

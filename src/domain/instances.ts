@@ -24,6 +24,8 @@ export interface InstancesTotals {
   /** Null while no live instance knows its lag. */
   lagTimeSeconds: number | null
   totalEventsApplied: number
+  /** Absent while no instance has compared a document. */
+  comparedDocumentCount?: number
 }
 
 export interface InstancesReport {
@@ -45,6 +47,7 @@ export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progr
   const isCopying = instances.some(
     ({ status, progress: { state, info } }) => status === 'alive' && state === 'RUNNING' && info === 'collection copy',
   )
+  const compared = sum(instances.map(({ progress }) => progress.comparedDocumentCount ?? 0))
   return {
     estimatedCopiedBytes,
     estimatedTotalBytes,
@@ -56,6 +59,7 @@ export function totalsOf(instances: readonly Pick<InstanceRow, 'status' | 'progr
       ),
     ),
     totalEventsApplied: sum(instances.map(({ progress }) => progress.totalEventsApplied ?? 0)),
+    ...(compared > 0 ? { comparedDocumentCount: compared } : {}),
   }
 }
 

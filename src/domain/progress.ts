@@ -45,6 +45,8 @@ export interface Progress {
   mongosyncID: string | null
   coordinatorID: string | null
   verification: { source: VerificationSide; destination: VerificationSide } | null
+  /** Documents of the source that this process has compared in first passes; absent while it has compared none. */
+  comparedDocumentCount?: number
   failure?: Failure
   warnings?: string[]
   /** Absent while the copy runs, in states other than RUNNING, and while the lag does not decrease. */

@@ -192,7 +192,7 @@ export class Metadata {
    * remain, so that epochs continue to increase.
    */
   async clear(): Promise<void> {
-    const verifier = ['verification', 'verifiedRanges', 'rechecks', 'mismatches']
+    const verifier = ['verification', 'verifiedRanges', 'verificationClaims', 'rechecks', 'mismatches']
     const shared = ['ownership', 'ownershipHistory', syncStateCollection, 'barriers', 'members']
     const own = [
       'sync',

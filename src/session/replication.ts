@@ -357,6 +357,11 @@ export class Replication {
     return this.#eventsEnded.promise
   }
 
+  /** Loads the catalog that the coordinator has stored. */
+  reloadCatalog(): Promise<void> {
+    return this.#shared.reload()
+  }
+
   /** Loads from the stored segments how many bytes of each collection this instance has copied. */
   loadCopiedBytes(): Promise<void> {
     return this.#shared.loadCopiedBytes()

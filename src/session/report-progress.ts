@@ -100,6 +100,7 @@ export function reportProgress(sources: ProgressSources): Progress {
     verification: record.configuration.verification.enabled
       ? (sources.coordinator?.verification ?? session.verification.report(record.configuration))
       : null,
+    ...comparedOf(session),
     ...(context.failure ? { failure: context.failure } : {}),
     ...catchUpOf(state, context, sources),
     ...oplogOf(state, sources),
@@ -191,6 +192,11 @@ function indexBuildingOf({ snapshot, record, session, coordinator }: ProgressSou
   if (record.configuration.buildIndexes === 'never') return {}
   const indexBuilding = coordinator?.indexBuilding ?? session.figures.indexBuilding(snapshot.context.canWrite)
   return indexBuilding ? { indexBuilding } : {}
+}
+
+function comparedOf({ verification }: SyncSession): Pick<Progress, 'comparedDocumentCount'> {
+  const { comparedDocuments } = verification
+  return comparedDocuments > 0 ? { comparedDocumentCount: comparedDocuments } : {}
 }
 
 /** The clusters are pinged only in these states. */

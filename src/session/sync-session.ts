@@ -150,7 +150,14 @@ export class SyncSession {
     const { startTime: beganAt } = record
     const meter = context.meter ?? null
     this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: beganAt, runs, meter })
-    this.verification = new Verification({ ...shared, selection, context: term.context, runs, figures: this.figures })
+    this.verification = new Verification({
+      ...shared,
+      peers,
+      selection,
+      context: term.context,
+      runs,
+      figures: this.figures,
+    })
     // These are created last, because the steps use everything above.
     this.commit = new CommitSteps(this)
     this.steps = coordinatorSteps(this)

@@ -29,6 +29,7 @@ export function withVerificationActors(current: () => SyncSession): typeof verif
           .catch(async (error) => sendBack({ type: 'role.failed', failure: await failureToReport(session, error) }))
         return () => stopped.abort()
       }),
+      share: fromCallback(() => current().verification.offered.begin()),
       run: fromCallback(({ sendBack }) => {
         const { verification } = current()
         const run = verification.begin({

@@ -1,4 +1,5 @@
 import type { Coordination } from '../coordination/coordination.ts'
+import type { Peers } from '../coordination/peers.ts'
 import type { BothCatalogs } from '../definitions/both-catalogs.ts'
 import type { DefinitionStage } from '../definitions/compare-definitions.ts'
 import { findDefinitionMismatches } from '../definitions/read-definitions.ts'
@@ -9,16 +10,19 @@ import { both } from '../domain/in-parallel.ts'
 import { listedMax, type Mismatch, type RecheckResult, type Verdict } from '../domain/mismatch.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
-import { TrackedWork } from '../domain/tracked-work.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
+import { RangeClaims } from '../mongo/range-claims.ts'
 import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { SharedStream } from '../mongo/shared-stream.ts'
+import { StoredDocuments } from '../mongo/stored-documents.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { streamPartition } from '../verify/checkpoint.ts'
-import { Verifier } from '../verify/verifier.ts'
+import { type Helpers, Verifier } from '../verify/verifier.ts'
+import { OfferedWork } from './offered-work.ts'
+import { type RunObserver, VerificationRun } from './verification-run.ts'
 import type { WorkFigures } from './work-figures.ts'
 import type { WorkRuns } from './work-runs.ts'
 
@@ -33,6 +37,7 @@ export interface VerificationParts {
   throttle: Throttle
   atStep: (step: string) => void
   coordination: Coordination
+  peers: Pick<Peers, 'sync'>
   runs: WorkRuns
   figures: WorkFigures
 }
@@ -49,63 +54,19 @@ const side = {
 }
 const notStarted: Report = { source: side, destination: side }
 
-/** Receives the events of a run. */
-export interface RunObserver {
-  /** The run was stopped. */
-  stopped: () => void
-  /** Everything has been compared once. */
-  scanned: () => void
-  /** A commit has requested a verdict, or that request has succeeded or failed. */
-  verdict: (what: 'requested' | 'ended') => void
-}
-
-/** One run of the verification. It begins when this instance coordinates, and ends when it is stopped. */
-class VerificationRun {
-  readonly observer: RunObserver
-  readonly #stop = new AbortController()
-  readonly #ended = deferred<void>()
-  readonly work = new TrackedWork(this.#stop.signal)
-  readonly earlier: Promise<void>
-  /**
-   * Resolves with the verifier that runs. A new promise replaces it when an oplog no longer holds that verifier's
-   * position, because another verifier then follows.
-   */
-  ready = deferred<Verifier>()
-  failure: unknown = null
-  #closing: Promise<void> | null = null
-
-  constructor(earlier: Promise<void>, observer: RunObserver) {
-    this.earlier = earlier
-    this.observer = observer
-  }
-
-  get stopped(): AbortSignal {
-    return this.#stop.signal
-  }
-
-  /** Resolves when all work has ended and no more can begin. */
-  get ended(): Promise<void> {
-    return this.#ended.promise
-  }
-
-  /** Stops the run. Resolves when it has ended. */
-  close(): Promise<void> {
-    if (this.#closing) return this.#closing
-    this.#stop.abort()
-    this.#closing = Promise.all([this.work.ended(), this.earlier]).then(() => this.#ended.resolve())
-    this.observer.stopped()
-    return this.#closing
-  }
-}
-
 /** The embedded verification of one sync: the work of machines/verification.ts, and the verdict for a commit. */
 export class Verification {
   readonly store: VerificationStore
+  /** What this instance compares for the verifier of another one. */
+  readonly offered: OfferedWork
+  /** Documents of the source that this process has compared in first passes. */
+  comparedDocuments = 0
   readonly #parts: VerificationParts
   #verifier: Verifier | null = null
   /** Verifiers whose position an oplog no longer holds. Each was replaced by another verifier. */
   readonly #replaced = new WeakSet<Verifier>()
   #copied = deferred<void>()
+  #isCopied = false
   /** The last convergence that this instance has observed; null before the first read of the sync's state. */
   #convergences: number | null = null
   #latest: VerificationRun | null = null
@@ -115,6 +76,11 @@ export class Verification {
   constructor(parts: VerificationParts) {
     this.#parts = parts
     this.store = new VerificationStore(parts.destination, parts.context)
+    this.offered = new OfferedWork({
+      ...parts,
+      isCopied: () => this.#isCopied,
+      compared: (documents) => this.#countCompared(documents),
+    })
   }
 
   /** Returns null when verification is switched off. */
@@ -142,19 +108,23 @@ export class Verification {
     return this.#runs > 0
   }
 
-  /** Resolves when no run is under way any more, whether it succeeded, failed or was stopped. */
+  /** Resolves when no run and no comparison is under way any more, whether it succeeded, failed or was stopped. */
   get ended(): Promise<void> {
-    return this.#latest?.ended ?? Promise.resolve()
+    return Promise.all([this.#latest?.ended, this.offered.ended()]).then(() => {})
   }
 
   /** Called with the number of convergences: when it has increased, documents have to be copied again. */
   observed(convergences: number): void {
-    if (this.#convergences !== null && convergences > this.#convergences) this.#copied = deferred()
+    if (this.#convergences !== null && convergences > this.#convergences) {
+      this.#copied = deferred()
+      this.#isCopied = false
+    }
     this.#convergences = convergences
   }
 
   /** Called when every document has been copied once. */
   copied(): void {
+    this.#isCopied = true
     this.#copied.resolve()
   }
 
@@ -231,8 +201,22 @@ export class Verification {
     this.#parts.context.journal?.('verification pass ended', { documents, collections, seconds })
   }
 
+  #countCompared(documents: number): void {
+    this.comparedDocuments += documents
+  }
+
+  /** The instances that may compare ranges of the first pass. */
+  get #helpers(): Helpers {
+    const { destination, context, coordination, peers } = this.#parts
+    return {
+      claims: new RangeClaims(new StoredDocuments(destination, context)),
+      others: () => (peers.sync.context.initiallyVerified ? 0 : coordination.othersAtWork),
+      isExpired: (owner) => coordination.isExpired(owner),
+    }
+  }
+
   #create(onInitiallyVerified: () => void): Verifier {
-    const { source, destination, coordination, runs, figures, selection, ...shared } = this.#parts
+    const { source, destination, coordination, peers: _, runs, figures, selection, ...shared } = this.#parts
     return new Verifier({
       clusters: { source, destination },
       store: this.store,
@@ -242,6 +226,8 @@ export class Verification {
       catalog: () => runs.finishing.catalog,
       appliedTime: () => figures.everywhereApplied,
       roundTripMS: () => figures.roundTrips.slowerMS,
+      helpers: this.#helpers,
+      onCompared: (range) => this.#countCompared(range.source),
       onInitiallyVerified,
     })
   }
@@ -278,7 +264,8 @@ export class Verification {
 
   /** Stops the verifier, which stores its results. Resolves when no run is under way. */
   async stop(): Promise<void> {
-    await this.#latest?.close()
+    this.offered.stop()
+    await Promise.all([this.#latest?.close(), this.offered.ended()])
   }
 
   /** Stops the verifier. Throws its failure if it has failed, because the commit must not be decided then. */

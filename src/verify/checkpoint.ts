@@ -1,5 +1,8 @@
 import type { StreamPosition } from '../mongo/change-stream.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
+import { appendOplogNote } from '../mongo/oplog-note.ts'
+import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerificationStore, VerifiedRange } from '../mongo/verification-store.ts'
 import type { Follower } from './follow-changes.ts'
 import type { Rechecks, Side } from './rechecks.ts'
@@ -49,8 +52,12 @@ export class Checkpoint {
     return this.#doneRanges.every(({ number }) => number >= before)
   }
 
-  async loadPosition(side: Side): Promise<StreamPosition | null> {
-    return await this.#parts.metadata.loadPosition(streamPartition[side])
+  /** Returns the stored position, or the current time on the first run, when nothing has been compared yet. */
+  async startOf(side: Side, cluster: Cluster, context: RetryContext): Promise<StreamPosition> {
+    const stored = await this.#parts.metadata.loadPosition(streamPartition[side])
+    if (stored) return stored
+    await retry('beginning verification', context, () => appendOplogNote(cluster, 'verification'))
+    return { kind: 'time', time: cluster.latest }
   }
 
   async savePosition(side: Side, position: StreamPosition): Promise<void> {

@@ -1,22 +1,20 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { listCollections } from '../definitions/listing.ts'
 import { droppedByAnother } from '../definitions/missing-collections.ts'
-import { firstBatchDocuments } from '../documents/range-reader.ts'
-import { openBulkRange, openRange, type RangeBounds } from '../documents/read-documents.ts'
-import { nextBatchSize } from '../domain/batch-size.ts'
+import type { RangeBounds } from '../documents/read-documents.ts'
 import { type Catalog, type CatalogEntry, segmentBytes } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { idRangesOf } from '../domain/natural-order.ts'
-import { bsonType } from '../domain/raw-bson.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerifiedRange } from '../mongo/verification-store.ts'
-import { compareRange } from './compare-range.ts'
+import type { OfferedRanges, OfferingScan } from './offered-ranges.ts'
 import type { ReadAhead } from './read-ahead.ts'
-import { followName, onDestination, onSource } from './recheck-documents.ts'
+import { compareRangeOf } from './read-range.ts'
 
 export interface ScanParts {
   clusters: BothClusters
@@ -31,14 +29,19 @@ export interface ScanParts {
   /** Returns how much to read at a time now. */
   readAhead: () => ReadAhead
   done: (range: VerifiedRange) => void
+  /** Called for each range that this instance has compared itself. */
+  compared?: (range: VerifiedRange) => void
+  /** Shares the first pass with other instances; null if this instance compares everything itself. */
+  offered: OfferedRanges | null
 }
 
 interface Range extends RangeBounds {
   entry: CatalogEntry
   ordinal: number
+  /** Another instance could not compare it, so it is not offered again. */
+  isDeclined?: boolean
 }
 
-const firstBatchMax = 2_500
 /** Approximate number of segments that one read of the metadata loads, estimated from the sizes of the collections. */
 const segmentsAtOnce = 1_000
 /**
@@ -47,7 +50,8 @@ const segmentsAtOnce = 1_000
  * that.
  */
 const missesMax = 50
-const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
+/** Interval of the exchanges with the instances that share the first pass, ms. */
+const exchangeMS = 100
 
 /**
  * Compares every collection once, range by range, and tracks finished ranges, so that a restart does not repeat them.
@@ -145,31 +149,89 @@ export class Scan {
     })
   }
 
-  /** Compares as many ranges at a time as `readAhead` says. After a failure, it begins no further range. */
+  /**
+   * Compares as many ranges at a time as are to be read ahead, while other instances compare ranges that they are
+   * offered. After a failure, no further range is begun.
+   */
   async #compareAll(ranges: Range[]): Promise<void> {
     const queue = [...ranges]
     const underWay = new Set<Promise<unknown>>()
     const failures: unknown[] = []
-    const compare = async (range: Range): Promise<void> => {
+    const attempt = async (work: Promise<void>): Promise<void> => {
       try {
-        await this.#compare(range)
+        await work
       } catch (error) {
         failures.push(error)
         queue.length = 0
       }
     }
-    while (queue.length > 0 || underWay.size > 0) {
-      while (queue.length > 0 && underWay.size < this.#parts.readAhead().ranges) {
-        const run = compare(queue.shift() as Range).finally(() => underWay.delete(run))
+    const { offered, readAhead } = this.#parts
+    const sharing = this.#sharing(queue)
+    const over = new AbortController()
+    const ended = AbortSignal.any([this.#parts.context.signal, over.signal])
+    let exchange: Promise<void> | null = null
+    // An exchange that is begun after a stop would end at once, again and again.
+    const mayExchange = (): boolean => failures.length === 0 && !ended.aborted
+    while (queue.length > 0 || underWay.size > 0 || (offered?.isOpen && mayExchange())) {
+      while (queue.length > 0 && underWay.size < readAhead().ranges) {
+        const run = attempt(this.#compare(queue.shift() as Range)).finally(() => underWay.delete(run))
         underWay.add(run)
       }
-      await Promise.race(underWay)
+      if (offered && mayExchange()) {
+        exchange ??= attempt(this.#exchange(offered, sharing, ended)).finally(() => {
+          exchange = null
+        })
+      }
+      await Promise.race(exchange ? [...underWay, exchange] : underWay)
     }
+    over.abort()
+    await exchange
     if (failures.length > 0) throw failures[0]
   }
 
+  async #exchange(offered: OfferedRanges, sharing: OfferingScan, ended: AbortSignal): Promise<void> {
+    if (this.#isFirstPass || offered.isOpen) await offered.exchange(sharing)
+    await sleep(exchangeMS, undefined, { signal: ended }).catch(() => {})
+  }
+
+  /** The ranges of `queue` as they are offered to other instances. */
+  #sharing(queue: Range[]): OfferingScan {
+    const { catalog, done, notBefore } = this.#parts
+    return {
+      get waiting() {
+        return queue.length
+      },
+      get isIdle() {
+        return queue.length === 0
+      },
+      takeLast: () => {
+        const { entry, ordinal, from, to, isDeclined } = queue.at(-1) as Range
+        if (isDeclined || !entry.destinationUUID) return null
+        queue.pop()
+        const sourceTime = laterOf(notBefore.source, entry.convergedFrom ?? 0n)
+        const estimatedBytes = entry.estimatedBytes / (this.#planned.get(entry.uuid) ?? 1)
+        const range = { collection: entry.uuid, destination: entry.destinationUUID, ordinal, from, to }
+        return { ...range, sourceTime, estimatedBytes }
+      },
+      accept: ({ collection, destination, ordinal, ...bounds }, { source, destination: onDestination, bytes }) => {
+        const entry = catalog().get(collection)
+        if (!entry) return
+        if (entry.destinationUUID !== destination) return void queue.push({ entry, ordinal, ...bounds })
+        const verified = { collection, ordinal, source, destination: onDestination, bytes }
+        if (this.#add(verified)) done(verified)
+      },
+      giveBack: ({ collection, ordinal, from, to }, isDeclined) => {
+        const entry = catalog().get(collection)
+        if (!entry) return
+        const range = { entry, ordinal, from, to, isDeclined }
+        if (isDeclined) queue.unshift(range)
+        else queue.push(range)
+      },
+    }
+  }
+
   async #compare(range: Range): Promise<void> {
-    const { context, done } = this.#parts
+    const { context, done, compared } = this.#parts
     const { database, name, uuid } = range.entry
     const known = (): boolean => this.#parts.catalog().get(uuid) !== undefined
     await retry(`verifying ${database}.${name}`, context, async (progressed) => {
@@ -177,8 +239,9 @@ export class Scan {
       try {
         const { documents, bytes } = await this.#read(range, progressed)
         const verified = { collection: uuid, ordinal: range.ordinal, ...documents, bytes }
-        this.#add(verified)
+        if (!this.#add(verified)) return
         done(verified)
+        compared?.(verified)
       } catch (error) {
         if (context.signal.aborted) throw new StoppedError()
         const lost = codeOf(error) === code.cappedPositionLost
@@ -212,7 +275,7 @@ export class Scan {
   }
 
   async #read({ entry, ordinal: _, ...bounds }: Range, progressed: Progressed) {
-    const { clusters, notBefore, suspect } = this.#parts
+    const { clusters, notBefore, suspect, readAhead } = this.#parts
     const waitForCapacity = (bytesRead: number): Promise<void> => {
       // An interrupted comparison of a range starts again from the beginning.
       progressed(false)
@@ -220,51 +283,28 @@ export class Scan {
     }
     const current = this.#parts.catalog().get(entry.uuid) ?? entry
     if (!current.destinationUUID) throw new TransientReplyError('a collection is being created')
-    const nextBatchBytes = (): number => this.#parts.readAhead().batchBytes
-    const open = firstBatchOf(current, nextBatchBytes())
-    const openSource = this.#isFirstPass ? openBulkRange : openRange
     // The stream may lack changes from before the collection was last converged.
-    const begin = laterOf(notBefore.source, current.convergedFrom ?? 0n)
-    const opened = await Promise.allSettled([
-      openSource(clusters.source, onSource(current), bounds, begin, open),
-      openRange(clusters.destination, onDestination(current), bounds, notBefore.destination, open),
-    ])
-    const [source, destination] = opened
-    try {
-      if (source.status === 'rejected') {
-        followName(current, source.reason)
-        throw source.reason
-      }
-      if (destination.status === 'rejected') throw destination.reason
-      // A range with a lower bound but no upper bound ends before `_id` MaxKey. A document with that `_id` is compared
-      // separately.
-      if (bounds.from && !bounds.to) suspect(current, maxKeyElement)
-      return await compareRange(
-        source.value,
-        destination.value,
-        (idElement) => suspect(current, idElement),
-        waitForCapacity,
-        nextBatchBytes,
-      )
-    } finally {
-      await Promise.all(opened.map((one) => (one.status === 'fulfilled' ? one.value.close() : null)))
+    const source = laterOf(notBefore.source, current.convergedFrom ?? 0n)
+    const parts = {
+      clusters,
+      notBefore: { source, destination: notBefore.destination },
+      mayReadSecondaries: this.#isFirstPass,
+      suspect: (idElement: Buffer) => suspect(current, idElement),
+      waitForCapacity,
+      readAhead,
     }
+    return await compareRangeOf(parts, current, bounds)
   }
 
-  #add(range: VerifiedRange): void {
+  /**
+   * Adds a finished range. Returns false if it was added before: a collection is done when as many ranges are finished
+   * as it has, so no range may count twice.
+   */
+  #add(range: VerifiedRange): boolean {
     const known = this.#done.get(range.collection)
+    if (known?.some(({ ordinal }) => ordinal === range.ordinal)) return false
     if (known) known.push(range)
     else this.#done.set(range.collection, [range])
+    return true
   }
-}
-
-/**
- * Returns the number of documents in a range's first batch. If the copy has recorded the size of the collection's
- * documents, a larger first batch saves one round trip in each range. It aims at half of `bytes`, in case the first
- * documents are larger than the average.
- */
-function firstBatchOf({ estimatedBytes, estimatedDocuments }: CatalogEntry, bytes: number): number {
-  if (estimatedBytes === 0 || estimatedDocuments === 0) return firstBatchDocuments
-  const size = { documents: estimatedDocuments, bytes: estimatedBytes }
-  return Math.max(firstBatchDocuments, nextBatchSize(size, { documents: firstBatchMax, bytes: bytes / 2 }, 0))
 }

@@ -8,11 +8,10 @@ import type { Progress, VerificationSide } from '../domain/progress.ts'
 import type { StreamPosition } from '../mongo/change-stream.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
-import { appendOplogNote } from '../mongo/oplog-note.ts'
-import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { RetryContext } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { SharedStream } from '../mongo/shared-stream.ts'
-import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
+import type { VerificationStore, VerifiedRange } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { catchUp } from './catch-up.ts'
 import { Checkpoint } from './checkpoint.ts'
@@ -20,9 +19,11 @@ import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { DocumentCounts } from './count-documents.ts'
 import { DestinationEcho } from './destination-echo.ts'
 import { Follower } from './follow-changes.ts'
-import { readAhead } from './read-ahead.ts'
+import { OfferedRanges, type OfferedRangesParts } from './offered-ranges.ts'
+import { type ReadAhead, readAhead } from './read-ahead.ts'
 import { Rechecks, type Side } from './rechecks.ts'
 import { reportOf } from './report.ts'
+import { type RevisitParts, revisitStored } from './revisit-stored.ts'
 import { Scan } from './scan.ts'
 import { compareEverything, explainAll } from './verdict.ts'
 
@@ -41,9 +42,16 @@ export interface VerifierParts {
   catalog: () => Catalog
   /** Everything up to this time is applied on the destination. */
   appliedTime: () => ClusterTime
+  /** The other instances, which may compare ranges of the first pass; null if this instance compares all of them. */
+  helpers: Helpers | null
+  /** Called for each range that this instance has compared itself. */
+  onCompared?: (range: VerifiedRange) => void
   /** Called when everything has been compared once. */
   onInitiallyVerified: () => void
 }
+
+/** The other instances of the sync. */
+export interface Helpers extends Pick<OfferedRangesParts, 'claims' | 'others' | 'isExpired'> {}
 
 const sides = ['source', 'destination'] as const
 
@@ -58,11 +66,6 @@ const gatherMS = 400
 const backlogMS = 100
 const checkpointMS = 1_000
 const idleScanMS = 500
-/** Long interval between pages of stored rechecks to compare again: there may be a million real differences. */
-const revisitMS = 2_000
-/** Interval in the first pass over them: an earlier process may have left tens of thousands that are equal by now. */
-const firstRevisitMS = 200
-const revisitedAtOnce = 1_000
 /** While event application is further behind than this, stored rechecks are not read: they are probably not equal yet. */
 const behindSeconds = 5
 /**
@@ -162,7 +165,7 @@ export class Verifier {
         () => this.#compareAll(),
         () => this.#saveCheckpoints(),
         () => this.#countRepeatedly(),
-        () => this.#revisitStored(),
+        () => revisitStored(this.#revisitParts),
       ]
       for (const task of tasks) {
         loops.push(
@@ -235,8 +238,8 @@ export class Verifier {
   async #begin(): Promise<void> {
     const { clusters, metadata, store } = this.#parts
     const starts: Record<Side, StreamPosition> = {
-      source: await this.#startOf('source'),
-      destination: await this.#startOf('destination'),
+      source: await this.#checkpoint.startOf('source', clusters.source, this.#context),
+      destination: await this.#checkpoint.startOf('destination', clusters.destination, this.#context),
     }
     for (const side of sides) {
       await this.#checkpoint.savePosition(side, starts[side])
@@ -255,6 +258,8 @@ export class Verifier {
         }),
       )
     }
+    const offered = this.#offered(starts.destination.time)
+    await offered?.clear()
     this.#scan = new Scan(
       {
         clusters,
@@ -264,20 +269,25 @@ export class Verifier {
         notBefore: { source: starts.source.time, destination: starts.destination.time },
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, this.#checkpoint.range),
         waitForCapacity: (bytesRead) => this.#waitForCapacity(bytesRead),
-        readAhead: () => readAhead(this.#parts.roundTripMS(), this.#parts.throttle.readConcurrency),
+        readAhead: this.#readAhead,
         done: (range) => this.#checkpoint.done(range),
+        compared: (range) => this.#parts.onCompared?.(range),
+        offered,
       },
       await store.loadRanges(),
     )
   }
 
-  /** Returns the stored position, or the current time on the first run, when nothing has been compared yet. */
-  async #startOf(side: Side): Promise<StreamPosition> {
-    const stored = await this.#checkpoint.loadPosition(side)
-    if (stored) return stored
-    const cluster = this.#parts.clusters[side]
-    await retry('beginning verification', this.#context, () => appendOplogNote(cluster, 'verification'))
-    return { kind: 'time', time: cluster.latest }
+  readonly #readAhead = (): ReadAhead => readAhead(this.#parts.roundTripMS(), this.#parts.throttle.readConcurrency)
+
+  #offered(destinationTime: ClusterTime): OfferedRanges | null {
+    const { helpers, epoch } = this.#parts
+    if (!helpers) return null
+    const others = (): number => (this.#rechecks.full ? 0 : helpers.others())
+    return new OfferedRanges({
+      ...{ ...helpers, others, term: epoch, destinationTime },
+      ownRanges: () => this.#readAhead().ranges,
+    })
   }
 
   async #scanAll(): Promise<void> {
@@ -335,23 +345,15 @@ export class Verifier {
     }
   }
 
-  /**
-   * Compares stored rechecks again: those of an earlier process, and those that stayed different for a while. Otherwise
-   * the verdict would also have to compare the ones that have become equal since, while writes are blocked.
-   */
-  async #revisitStored(): Promise<void> {
-    let after: StoredRecheck | null = null
-    let pause = firstRevisitMS
-    while (!this.#stop.signal.aborted) {
-      await this.#pause(pause)
-      if (this.#rechecks.count > backlogCount || this.#applicationIsBehind(behindSeconds)) continue
-      // This must not run during a checkpoint, which may remove the entries that were just read.
-      after = await this.#exclusively(async () => {
-        const page = await this.#parts.store.readRechecks(after, revisitedAtOnce)
-        for (const recheck of page) this.#rechecks.revisit(recheck)
-        return page.at(-1) ?? null
-      })
-      if (!after) pause = revisitMS
+  get #revisitParts(): RevisitParts {
+    return {
+      store: this.#parts.store,
+      rechecks: this.#rechecks,
+      signal: this.#stop.signal,
+      isPostponed: () => this.#rechecks.count > backlogCount || this.#applicationIsBehind(behindSeconds),
+      isGrowing: () => !this.#scanned && (this.#parts.helpers?.others() ?? 0) > 0,
+      exclusively: (work) => this.#exclusively(work),
+      pause: (milliseconds) => this.#pause(milliseconds),
     }
   }
 

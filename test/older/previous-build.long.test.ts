@@ -70,6 +70,66 @@ describe.skipIf(previous === null)(`a sync that the build of ${previous} left`, 
     await expectEqual()
   })
 
+  describe('in the middle of the first pass of the verifier', () => {
+    const bulk = Array.from({ length: 24 }, (_, number) => `bulk${number}`)
+    const limit = (tandem: Tandem, bytesPerSecond: number | null) =>
+      fetch(`${tandem.url}/api/v1/limits`, { method: 'PATCH', body: JSON.stringify({ bytesPerSecond }) })
+    const isHashing = (tandem: Tandem) =>
+      tandem.waitFor(
+        ({ verification }) =>
+          verification?.source.phase === 'initial hashing' && verification.source.scannedCollectionCount > 2,
+        { timeoutSeconds: 120, what: 'some ranges are compared' },
+      )
+
+    /** 24 MB, which takes half a minute to copy and to compare with the lowest limit. */
+    async function seedBulk(): Promise<void> {
+      await seedForCutover(pair.sourceClient)
+      const rows = Array.from({ length: 500 }, (_, _id) => ({ _id, text: 'x'.repeat(2_000) }))
+      for (const name of bulk) {
+        await pair.sourceClient.db('app').collection<{ _id: number; text: string }>(name).insertMany(rows)
+      }
+    }
+
+    async function commitAll(...all: Tandem[]): Promise<void> {
+      for (const tandem of all) await canCommit(tandem)
+      for (const tandem of all) expect(await tandem.post('commit')).toEqual(accepted)
+      for (const tandem of all) await committed(tandem)
+      await expectEqual()
+    }
+
+    it('is compared to the end by two instances', async () => {
+      await seedBulk()
+      {
+        await using tandem = await pair.startInstance({ entry: older.entry, id: 'a' })
+        await limit(tandem, 1_048_576)
+        await startSync(tandem, {})
+        await isHashing(tandem)
+        await tandem.kill9()
+      }
+      await using a = await pair.startInstance({ id: 'a' })
+      await using b = await pair.startInstance({ id: 'b' })
+      expect(await b.post('start', { source: 'cluster0', destination: 'cluster1' })).toEqual(accepted)
+      for (const tandem of [a, b]) await limit(tandem, null)
+      await commitAll(a, b)
+    })
+
+    it.each(['older', 'newer'])('is compared by instances of both programs, the %s one coordinates', async (first) => {
+      await seedBulk()
+      const entryOf = { older: { entry: older.entry }, newer: {} }
+      const second = first === 'older' ? 'newer' : 'older'
+      await using one = await pair.startInstance({ ...entryOf[first as 'older' | 'newer'], id: 'one' })
+      await using other = await pair.startInstance({ ...entryOf[second], id: 'other' })
+      const body = { source: 'cluster0', destination: 'cluster1' }
+      for (const tandem of [one, other]) await limit(tandem, 1_048_576)
+      expect(await one.post('start', body)).toEqual(accepted)
+      expect(await other.post('start', body)).toEqual(accepted)
+      await isHashing(one)
+      expect((await other.progress()).coordinatorID).toBe('one')
+      for (const tandem of [one, other]) await limit(tandem, null)
+      await commitAll(one, other)
+    })
+  })
+
   it('PAUSED stays PAUSED until it is resumed', async () => {
     {
       await using tandem = await startOlder()

@@ -14,6 +14,7 @@ import { type Mutation, swap } from './mutation.ts'
 import type { Network } from './network.ts'
 import { partitionsMin } from './options.ts'
 import type { Process } from './process.ts'
+import { sharingMutations } from './sharing-breaks.ts'
 
 let destinationNow = (): number => 0
 
@@ -164,6 +165,7 @@ const mutations = {
   },
   ...coordinatorMutations,
   ...copyMutations,
+  ...sharingMutations,
   'shared-ahead': {
     what: 'the verifier joins the shared stream although event application is up to 5 s ahead of it',
     code: () =>
@@ -213,6 +215,8 @@ const mutations = {
 export type Break = keyof typeof mutations
 /** Mutations that only worlds with initially uncopied collections can detect. */
 export const breaksOfTheCopy = Object.keys(copyMutations) as Break[]
+/** Mutations that only worlds with a shared first pass of the verifier can detect. */
+export const breaksOfSharing = Object.keys(sharingMutations) as Break[]
 export const breaks = Object.keys(mutations) as Break[]
 
 export function mutationOf(name: Break): Mutation {

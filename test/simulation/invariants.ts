@@ -55,7 +55,7 @@ export class Invariants implements Witness {
     const violated = (what: string) => this.#violated(what)
     this.#copy = new CopyInvariants({ content, destination, violated })
     this.#coordinator = new CoordinatorInvariants({ destination, violated })
-    this.verifier = new VerifierInvariants({ clock, source, violated })
+    this.verifier = new VerifierInvariants({ clock, content, source, destination: () => destination.server, violated })
     this.#furthest = Int32Array.from(onDestination)
     this.#events = Array.from({ length: partitions }, () => [])
     this.#passed = new Array(partitions).fill(0)
@@ -111,6 +111,7 @@ export class Invariants implements Witness {
     if (collection === 'ownership') this.#claimed(sender, before, after)
     else if (collection === 'positions' && after['_id'] >= 0) this.#moved(sender, before, after)
     else if (collection === 'positions') this.verifier.stored(sender, before, after)
+    else if (collection === 'verifiedRanges') this.verifier.verified(after)
     else {
       this.#copy.stored(sender, collection, before, after)
       this.#coordinator.stored(sender, collection, before, after)

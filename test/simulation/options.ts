@@ -24,6 +24,8 @@ export interface WorldOptions {
   faultRate: number
   /** Whether the collections are initially uncopied, so that segments are planned and copied while changes are applied. */
   copies: boolean
+  /** Whether each collection has many ranges, which all instances compare slowly in the verifier's first pass. */
+  verifies: boolean
   /** A mutation of the product or of the world that the simulation must detect. */
   breaks: Break | null
   /** True if the mutation delays messages as it does, but removes no condition from statements. The sync must then be correct. */
@@ -42,5 +44,6 @@ export const smallWorld: Omit<WorldOptions, 'seed'> = {
   driftMax: 1e-3,
   faultRate: 0.4,
   copies: false,
+  verifies: false,
   breaks: null,
 }

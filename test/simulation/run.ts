@@ -22,6 +22,8 @@ export interface SimulationResult {
   restSeconds: number
   /** Batches that verifiers took from event application. */
   shared: number
+  /** Ranges that instances compared for the verifier of another one. */
+  helped: number
 }
 
 /** Time after the last fault within which the sync must have caught up, in ms. */
@@ -61,6 +63,7 @@ export async function simulate(options: WorldOptions): Promise<SimulationResult>
     costs: world.destination.server.costs,
     restSeconds: (restedAt - calmedAt) / 1_000,
     shared: world.invariants.verifier.shared,
+    helped: world.invariants.verifier.helped,
   }
 
   async function run(world: World, faults: Faults): Promise<void> {

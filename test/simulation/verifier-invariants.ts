@@ -1,16 +1,22 @@
-import type { Document, Timestamp } from 'mongodb'
+import type { Binary, Document, Timestamp } from 'mongodb'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
+import { RangeClaims } from '../../src/mongo/range-claims.ts'
 import { type Share, SharedStream, type TakeBatch } from '../../src/mongo/shared-stream.ts'
+import { bytesOf } from '../../src/mongo/stored-documents.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
 import { streamPartition } from '../../src/verify/checkpoint.ts'
 import { Rechecks, type Side } from '../../src/verify/rechecks.ts'
 import type { Clock, Host } from './clock.ts'
+import { type Content, collectionUuid } from './content.ts'
 import { swap } from './mutation.ts'
 import type { Sender } from './operations.ts'
 import type { Server } from './server.ts'
 
 export interface VerifierInvariantsParts {
   clock: Clock
+  content: Content
   source: Server
+  destination: () => Server
   violated: (what: string) => void
 }
 
@@ -24,6 +30,8 @@ const idAt = 5
 export class VerifierInvariants {
   /** Number of batches that verifiers took from event application. */
   shared = 0
+  /** Number of ranges that instances have compared for the verifier of another one. */
+  helped = 0
   /** For each process, the events that its verifiers have recorded. */
   readonly #recorded = new Map<Host | null, Set<string>>()
   readonly #parts: VerifierInvariantsParts
@@ -60,6 +68,17 @@ export class VerifierInvariants {
           },
       ),
     ]
+    reverts.push(
+      swap(
+        RangeClaims.prototype,
+        'complete',
+        (complete) =>
+          function (this: unknown, offer, results) {
+            self.helped += (results as unknown[]).filter((result) => result !== null).length
+            return complete.call(this, offer, results)
+          },
+      ),
+    )
     return () => {
       for (const revert of reverts) revert()
     }
@@ -87,9 +106,34 @@ export class VerifierInvariants {
     }
   }
 
+  /** Called when a range was stored as verified: both clusters must have been read from its beginning to its end. */
+  verified({ _id, collection: uuid, ordinal }: Document): void {
+    const { content, source, destination, violated } = this.#parts
+    const segment = destination().collection('segments').get(_id)
+    const collection = Array.from({ length: content.collections }, (_, at) => at).find(
+      (at) => collectionUuid('source', at) === fromUuid(uuid),
+    )
+    if (collection === undefined) return
+    const from = int32Bound(segment?.['from']) ?? collection
+    const to = int32Bound(segment?.['to']) ?? content.count
+    for (let document = from; document < to; document += content.collections) {
+      const unread = [source, destination()].find(({ walks }) => !walks.passed.has(document))
+      if (unread) {
+        violated(
+          `range ${ordinal} of collection ${collection} is verified, but its document ${document} was not read on the ${unread.side}`,
+        )
+      }
+    }
+  }
+
   #placeOf(position: Document): number {
     const token = position['token']?._data as string | undefined
     const { log } = this.#parts.source
     return token === undefined ? log.from(position['time'] as Timestamp) : log.after(token)
   }
+}
+
+/** The value of a stored bound, which is a typed int32; undefined if there is no bound. */
+function int32Bound(bound: Binary | null | undefined): number | undefined {
+  return bound ? bytesOf(bound).readInt32LE(1) : undefined
 }

@@ -17,6 +17,8 @@ const reportedDocuments = 10
 export class Walks {
   /** Maximum number of documents in one batch, regardless of the client's `batchSize`. */
   batchMax = Number.POSITIVE_INFINITY
+  /** The documents that reads have passed, whether or not they existed. */
+  readonly passed = new Set<number>()
   readonly #content: Content
   readonly #read: (document: number) => Buffer[]
   readonly #open = new Map<string, Walk>()
@@ -52,6 +54,7 @@ export class Walks {
     const batch: Buffer[] = []
     for (; walk.next < walk.end && batch.length < limit; walk.next += this.#content.collections) {
       batch.push(...this.#read(walk.next))
+      this.passed.add(walk.next)
     }
     const over = walk.next >= walk.end
     if (over) this.end(id)

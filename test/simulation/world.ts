@@ -1,8 +1,9 @@
 import { freshSync } from '../../machines/sync-context.ts'
 import { SyncStore } from '../../src/coordination/sync-store.ts'
-import type { CatalogEntry } from '../../src/domain/catalog.ts'
+import type { CatalogEntry, Segment } from '../../src/domain/catalog.ts'
 import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { noLimits } from '../../src/domain/limits.ts'
+import { bsonType } from '../../src/domain/raw-bson.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../../src/mongo/metadata.ts'
 import { RetryMonitor } from '../../src/mongo/retry.ts'
@@ -89,7 +90,8 @@ export class World {
     for (let at = 0; at < options.instances; at++) {
       this.instances.push(new Instance(this, `i${at}`, random.fork(`instance ${at}`)))
     }
-    if (options.copies) this.#copySlowly(new Random(`copy ${options.seed}`))
+    if (options.copies) this.#workSlowly(new Random(`copy ${options.seed}`), () => this.isCopied)
+    else if (options.verifies) this.#workSlowly(new Random(`verify ${options.seed}`), () => this.isInitiallyVerified)
     if (options.breaks) mutationOf(options.breaks).world?.(this.destination)
     if (options.guarded) this.destination.server.alter = (_, statement) => statement
   }
@@ -125,6 +127,7 @@ export class World {
     await metadata.collections.save(
       Array.from({ length: this.options.collections }, (_, at) => entryOf(at, this.options.copies)),
     )
+    if (this.options.verifies) await metadata.segments.plan(this.#copiedSegments())
     await metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
     await new SyncStore(destination, context, 0).begin({ revision: 0, value: 'replicating', context: freshSync })
     this.destination.server.witness = this.invariants
@@ -137,13 +140,40 @@ export class World {
     return cataloged.every(({ state }) => state === 'copied')
   }
 
-  /** Slows the copy down, so that changes and faults happen between a plan and its end, and between the read of a range and its write. */
-  #copySlowly(random: Random): void {
+  /** Whether the verifier has compared everything once. */
+  get isInitiallyVerified(): boolean {
+    const stored = this.destination.server.collection('stages').get('sync')
+    return stored?.['context'].initiallyVerified === true
+  }
+
+  /** The segments of a copy that has ended, which are the ranges of the verifier. */
+  #copiedSegments(): Segment[] {
+    const { collections, documents } = this.options
+    const step = collections * documentsPerRange
+    const progress = { last: null, natural: null, done: true, documents: 0, bytes: 0, attempts: 1 }
+    return Array.from({ length: collections }, (_, collection) =>
+      Array.from({ length: Math.ceil((documents - collection) / step) }, (_, ordinal) => {
+        const first = collection + ordinal * step
+        return {
+          ...{ collection: collectionUuid('source', collection), ordinal, priority: ordinal, claim: 0, wasOwn: false },
+          from: ordinal === 0 ? null : typedInt32(first),
+          to: first + step >= documents ? null : typedInt32(first + step),
+          ...progress,
+        }
+      }),
+    ).flat()
+  }
+
+  /**
+   * Slows the copy or the verifier's first pass down, so that changes and faults happen between a plan and its end, and
+   * while a range is read.
+   */
+  #workSlowly(random: Random, isOver: () => boolean): void {
     this.#bytesPerSecond = random.int(40, 400)
     this.source.server.walks.batchMax = random.int(1, 8)
     this.source.operations.readsSlowly = true
     const poll = (): void => {
-      if (!this.calm && !(this.initialised && this.isCopied)) {
+      if (!this.calm && !(this.initialised && isOver())) {
         this.clock.after(200, null, poll, false)
         return
       }
@@ -211,6 +241,15 @@ export class World {
     this.end(process)
     if (this.processesOf(process.id).length === 0) this.instances.find(({ id }) => id === process.id)?.start(2_000)
   }
+}
+
+const documentsPerRange = 10
+
+/** An int32 as a typed value, like the bounds of a range. */
+function typedInt32(value: number): Buffer {
+  const typed = Buffer.alloc(5, bsonType.int32)
+  typed.writeInt32LE(value, 1)
+  return typed
 }
 
 /** A version that the source never has. */

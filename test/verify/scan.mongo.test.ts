@@ -30,6 +30,7 @@ async function bothHave(name: string): Promise<{ entry: CatalogEntry; scan: Scan
       waitForCapacity: async () => {},
       readAhead: () => ({ ranges: 1, batchBytes: 2 * 1024 * 1024 }),
       done: () => {},
+      offered: null,
     },
     [],
   )

@@ -48,6 +48,7 @@ async function verifierOf(
     epoch: 1,
     catalog: () => catalog,
     appliedTime,
+    helpers: null,
     onInitiallyVerified: () => scanned.resolve(),
   })
   return { verifier, store, catalog, scanned: scanned.promise, sharedStream }

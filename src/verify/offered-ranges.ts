@@ -1,0 +1,138 @@
+import { randomUUID } from 'node:crypto'
+import { segmentBytes } from '../domain/catalog.ts'
+import type { ClusterTime } from '../domain/cluster-time.ts'
+import type { OwnerToken } from '../domain/owner.ts'
+import type { Offer, OfferedRange, OfferState, RangeClaims, RangeResult } from '../mongo/range-claims.ts'
+
+/** A range that another instance may compare, with its estimated size. */
+export interface Shareable extends OfferedRange {
+  estimatedBytes: number
+}
+
+/** The ranges of the scan that the coordinator has not begun to compare, and what becomes of those that it offers. */
+export interface OfferingScan {
+  /** The number of ranges that are not begun. */
+  readonly waiting: number
+  /** True if the coordinator has nothing left to begin. */
+  readonly isIdle: boolean
+  /** Takes the range that the scan would begin last; null if another instance cannot compare it. */
+  takeLast: () => Shareable | null
+  /** Another instance has compared the range. */
+  accept: (range: Shareable, result: RangeResult) => void
+  /**
+   * No other instance has compared the range, and none can store a result for it any more.
+   * @param isDeclined true if the instance that has claimed the range could not compare it
+   */
+  giveBack: (range: Shareable, isDeclined: boolean) => void
+}
+
+export interface OfferedRangesParts {
+  claims: RangeClaims
+  /** The coordinator's term. */
+  term: number
+  destinationTime: ClusterTime
+  /** The number of other instances that take work now. */
+  others: () => number
+  isExpired: (owner: OwnerToken) => boolean
+  /** The number of ranges that the coordinator itself compares at a time. */
+  ownRanges: () => number
+}
+
+/** Unclaimed offers for each other instance. An offer takes a fraction of a second, and exchanges are 100 ms apart. */
+const offersEach = 4
+const rangesMax = 64
+
+/**
+ * Offers ranges of the first pass to the other instances, and takes their results. A range is at any time in exactly one
+ * place: it waits in the coordinator, is being compared there, or is in one offer. It leaves an offer only when the
+ * coordinator has read a result of that offer, or when the offer is not stored any more. Only the coordinator removes
+ * offers, so an instance that claims or completes an offer too late changes nothing. What was offered before belongs
+ * to another pass, and its results are not read.
+ */
+export class OfferedRanges {
+  readonly #parts: OfferedRangesParts
+  readonly #pass = randomUUID()
+  readonly #offered = new Map<number, Shareable[]>()
+  #number = 0
+
+  constructor(parts: OfferedRangesParts) {
+    this.#parts = parts
+  }
+
+  /** True while a range is in an offer. */
+  get isOpen(): boolean {
+    return this.#offered.size > 0
+  }
+
+  /** Takes results, takes offers back that would delay the end of the scan, and offers more ranges. */
+  async exchange(scan: OfferingScan): Promise<void> {
+    const { claims, others } = this.#parts
+    const states = this.isOpen ? await claims.states(this.#pass) : []
+    await this.#take(new Map(states.map((state) => [state.number, state])), scan)
+    const open = states.filter(({ number }) => this.#offered.has(number))
+    const back = this.#toTakeBack(open, scan)
+    if (back.length > 0) await claims.takeBack(this.#pass, back)
+    const unclaimed = open.filter((one) => one.owner === null && !back.includes(one)).length
+    const offers = this.#more(others() * offersEach - unclaimed, scan)
+    if (offers.length > 0) await claims.offer(offers, this.#parts.term)
+  }
+
+  /** Removes the offers of earlier passes. Called before the first exchange. */
+  async clear(): Promise<void> {
+    await this.#parts.claims.clear()
+  }
+
+  async #take(stored: ReadonlyMap<number, OfferState>, scan: OfferingScan): Promise<void> {
+    const completed: number[] = []
+    for (const [number, ranges] of this.#offered) {
+      const state = stored.get(number)
+      if (state && !state.results) continue
+      this.#offered.delete(number)
+      if (state) completed.push(number)
+      for (const [at, range] of ranges.entries()) {
+        const result = state?.results?.[at]
+        if (result) scan.accept(range, result)
+        else scan.giveBack(range, state !== undefined)
+      }
+    }
+    if (completed.length > 0) await this.#parts.claims.remove(this.#pass, completed)
+  }
+
+  /** Offers without an owner when the coordinator has nothing else to do, and those of instances that have ended. */
+  #toTakeBack(open: readonly OfferState[], { isIdle }: OfferingScan): OfferState[] {
+    const { isExpired, others, ownRanges } = this.#parts
+    const isLeft = ({ owner }: OfferState): boolean => owner === null || isExpired(owner)
+    if (others() === 0) return open.filter(isLeft)
+    return isIdle ? open.filter(isLeft).slice(0, ownRanges()) : []
+  }
+
+  #more(count: number, scan: OfferingScan): Offer[] {
+    const { ownRanges, others, destinationTime } = this.#parts
+    const offers: Offer[] = []
+    // What the coordinator keeps for the time until the next exchange, and near the end no more than its share.
+    const kept = (): number => Math.min(2 * ownRanges(), Math.ceil(scan.waiting / (others() + 1)))
+    while (offers.length < count && scan.waiting > kept()) {
+      const ranges = this.#cut(scan.waiting - kept(), scan)
+      if (ranges.length === 0) break
+      const number = ++this.#number
+      // If the offer is not stored after all, the next exchange gives its ranges back.
+      this.#offered.set(number, ranges)
+      offers.push({ pass: this.#pass, number, ranges, destinationTime })
+    }
+    return offers
+  }
+
+  /** Small ranges travel together. Near the end offers become smaller, so that all instances end at about the same time. */
+  #cut(available: number, scan: OfferingScan): Shareable[] {
+    const most = Math.max(1, Math.min(rangesMax, Math.floor(available / (offersEach * (this.#parts.others() + 1)))))
+    const ranges: Shareable[] = []
+    for (let bytes = 0; ranges.length < most; ) {
+      const range = scan.takeLast()
+      if (!range) break
+      ranges.push(range)
+      bytes += range.estimatedBytes
+      if (bytes >= segmentBytes / 2) break
+    }
+    return ranges
+  }
+}

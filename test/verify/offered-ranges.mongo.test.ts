@@ -1,0 +1,232 @@
+import { expect, it, vi } from 'vitest'
+import { Catalog } from '../../src/domain/catalog.ts'
+import { deferred } from '../../src/domain/deferred.ts'
+import type { OwnerToken } from '../../src/domain/owner.ts'
+import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
+import { RangeClaims } from '../../src/mongo/range-claims.ts'
+import { Selection } from '../../src/mongo/selection.ts'
+import { SharedStream } from '../../src/mongo/shared-stream.ts'
+import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
+import { VerificationStore } from '../../src/mongo/verification-store.ts'
+import { Throttle } from '../../src/throttle/throttle.ts'
+import { OfferedComparison } from '../../src/verify/compare-offered.ts'
+import { Verifier } from '../../src/verify/verifier.ts'
+import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
+
+/** A verifier whose first pass is shared with other instances: here they are objects in the same process. */
+
+const names = Array.from({ length: 40 }, (_, number) => `c${number}`)
+const dead: OwnerToken = 'dead#1'
+const patience = { timeout: 30_000, interval: 20 }
+
+let two: TwoClusters
+emptiedClusters((clusters) => {
+  two = clusters
+})
+
+const claimsOf = () => new RangeClaims(new StoredDocuments(two.destination, two.context))
+const offers = () => two.destinationClient.db(two.destination.metadataDatabase).collection('verificationClaims')
+
+/** Creates collections, each with a document that only the source has, before the verifier's streams begin. */
+async function differingCatalog(): Promise<Catalog> {
+  const catalog = new Catalog()
+  for (const name of names) {
+    await two.sourceClient
+      .db('app')
+      .collection<{ _id: number }>(name)
+      .insertMany([{ _id: 1 }, { _id: 2 }])
+    await two.destinationClient.db('app').collection<{ _id: number }>(name).insertOne({ _id: 1 })
+    catalog.add(await two.entryOf('app', name))
+  }
+  for (const cluster of [two.source, two.destination]) await appendOplogNote(cluster, 'test')
+  return catalog
+}
+
+class CountingClaims extends RangeClaims {
+  /** The number of exchanges that have begun. */
+  reads = 0
+
+  override states(pass: string) {
+    this.reads += 1
+    return super.states(pass)
+  }
+}
+
+function verifierOf(catalog: Catalog, isExpired: (owner: OwnerToken) => boolean = () => false) {
+  const scanned = deferred<void>()
+  const store = new VerificationStore(two.destination, two.context)
+  const own: string[] = []
+  const claims = new CountingClaims(new StoredDocuments(two.destination, two.context))
+  const verifier = new Verifier({
+    clusters: two,
+    store,
+    metadata: two.metadata,
+    context: two.context,
+    selection: new Selection(two.source, { includeNamespaces: null, excludeNamespaces: null }),
+    sharedStream: new SharedStream(),
+    throttle: new Throttle(3),
+    roundTripMS: () => 1,
+    epoch: 1,
+    catalog: () => catalog,
+    appliedTime: () => two.source.latest,
+    helpers: { claims, others: () => 1, isExpired },
+    onCompared: ({ collection }) => own.push(collection),
+    onInitiallyVerified: () => scanned.resolve(),
+  })
+  return { verifier, claims, own, scanned: scanned.promise }
+}
+
+/** Another instance, which compares until it is stopped. */
+function helperOf(catalog: Catalog, owner: OwnerToken, term = 1) {
+  const stop = new AbortController()
+  const context = { ...two.context, signal: stop.signal }
+  const stored = new StoredDocuments(two.destination, context)
+  const figures = { ranges: 0, claims: 0 }
+  const run = new OfferedComparison({
+    clusters: two,
+    claims: new RangeClaims(stored),
+    releases: claimsOf(),
+    store: new VerificationStore(two.destination, context),
+    context,
+    catalog: () => catalog,
+    reload: async () => {},
+    throttle: new Throttle(3),
+    roundTripMS: () => 1,
+    owner,
+    claimNumbers: { last: () => figures.claims, next: () => ++figures.claims },
+    term: () => term,
+    isExpired: () => false,
+    compared: () => {
+      figures.ranges += 1
+    },
+  }).run()
+  const end = async (): Promise<void> => {
+    stop.abort()
+    await run
+  }
+  return { figures, end }
+}
+
+async function expectAllNamed(verifier: Verifier): Promise<void> {
+  const result = await verifier.issueVerdict()
+  const { mismatches, total } = (await result?.explain()) ?? { mismatches: [], total: -1 }
+  expect(total).toBe(names.length)
+  const named = mismatches.map(({ namespace, kind, id }) => `${namespace} ${kind} ${JSON.stringify(id)}`)
+  expect(named.sort()).toEqual(names.map((name) => `app.${name} missing {"$numberInt":"2"}`).sort())
+}
+
+async function expectReadOnce(): Promise<void> {
+  const ranges = two.destinationClient.db(two.destination.metadataDatabase).collection('verifiedRanges')
+  expect(await ranges.countDocuments({ reads: 1 })).toBe(names.length)
+  expect(await ranges.countDocuments()).toBe(names.length)
+}
+
+it('names all differences, whichever instance has compared their ranges, and leaves no offer', async () => {
+  const catalog = await differingCatalog()
+  const { verifier, own, scanned } = verifierOf(catalog)
+  const helpers = ['b#1', 'c#1'].map((owner) => helperOf(catalog, owner))
+  const run = verifier.run()
+  await scanned
+  expect(await offers().countDocuments()).toBe(0)
+  const ranges = helpers.map(({ figures }) => figures.ranges)
+  expect(Math.min(...ranges)).toBeGreaterThan(0)
+  expect(own.length + ranges.reduce((sum, count) => sum + count)).toBe(names.length)
+  expect(verifier.report.source).toMatchObject({ scannedCollectionCount: names.length })
+  await expectReadOnce()
+  await expectAllNamed(verifier)
+  await Promise.all(helpers.map(({ end }) => end()))
+  verifier.stop()
+  await run
+})
+
+it('is not complete while an instance has claimed ranges, and compares them when that instance has ended', async () => {
+  const catalog = await differingCatalog()
+  let hasEnded = false
+  const { verifier, claims, own, scanned } = verifierOf(catalog, (owner) => hasEnded && owner === dead)
+  let isScanned = false
+  void scanned.then(() => {
+    isScanned = true
+  })
+  const run = verifier.run()
+  const claimed = await vi.waitFor(async () => {
+    const found = await claimsOf().claim(dead, 1, 2, 1, () => false)
+    expect(found).toHaveLength(2)
+    return found
+  }, patience)
+  const inClaims = claimed.flatMap(({ ranges }) => ranges).length
+  await vi.waitFor(() => expect(own.length).toBe(names.length - inClaims), patience)
+  // Several exchanges later, the claimed ranges are still open.
+  const { reads } = claims
+  await vi.waitFor(() => expect(claims.reads).toBeGreaterThan(reads + 3), patience)
+  expect(isScanned).toBe(false)
+  hasEnded = true
+  await scanned
+  expect(own).toHaveLength(names.length)
+  // What the ended instance completes now is too late.
+  for (const offer of claimed) {
+    await claimsOf().complete(
+      offer,
+      offer.ranges.map(() => ({ source: 2, destination: 2, bytes: 1 })),
+    )
+  }
+  expect(await offers().countDocuments()).toBe(0)
+  await expectReadOnce()
+  await expectAllNamed(verifier)
+  verifier.stop()
+  await run
+})
+
+it('counts no result of an earlier pass, and no other instance claims an offer of an earlier coordinator', async () => {
+  const catalog = await differingCatalog()
+  const claims = claimsOf()
+  const [entry] = catalog.entries()
+  const range = {
+    ...{ collection: entry?.uuid as string, destination: entry?.destinationUUID as string, ordinal: 0 },
+    ...{ from: null, to: null, sourceTime: two.source.latest },
+  }
+  const offer = { pass: 'earlier', number: 1, ranges: [range], destinationTime: two.destination.latest }
+  const { verifier, own, scanned } = verifierOf(catalog)
+  await claims.offer([offer], 0)
+  const [claimed] = await claims.claim(dead, 1, 1, 0, () => false)
+  if (!claimed) throw new Error('the offer was not claimed')
+  const run = verifier.run()
+  await scanned
+  await claims.complete(claimed, [{ source: 2, destination: 2, bytes: 1 }])
+  expect(await offers().countDocuments()).toBe(0)
+  expect(own).toHaveLength(names.length)
+  // A delayed write of the earlier coordinator.
+  await claims.offer([{ ...offer, number: 2 }], 0)
+  expect(await claims.claim('b#1', 1, 10, 1, () => false)).toEqual([])
+  await expectAllNamed(verifier)
+  verifier.stop()
+  await run
+})
+
+it('compares what another instance cannot, because that instance does not know the collections', async () => {
+  const catalog = await differingCatalog()
+  const { verifier, own, scanned } = verifierOf(catalog)
+  const helper = helperOf(new Catalog(), 'b#1')
+  const run = verifier.run()
+  await scanned
+  expect(helper.figures).toMatchObject({ ranges: 0 })
+  expect(own).toHaveLength(names.length)
+  await expectAllNamed(verifier)
+  await helper.end()
+  verifier.stop()
+  await run
+})
+
+it('gets ranges back from an instance that stops, and a document that is equal by then is no difference', async () => {
+  const catalog = await differingCatalog()
+  const { verifier, own, scanned } = verifierOf(catalog)
+  const run = verifier.run()
+  await vi.waitFor(async () => expect(await claimsOf().claim('b#1', 1, 3, 1, () => false)).toHaveLength(3), patience)
+  await claimsOf().release('b#1', 1)
+  await scanned
+  expect(own).toHaveLength(names.length)
+  for (const name of names)
+    await two.destinationClient.db('app').collection<{ _id: number }>(name).insertOne({ _id: 2 })
+  expect((await verifier.issueVerdict())?.total).toBe(0)
+  verifier.stop()
+  await run
+})
