@@ -49,7 +49,10 @@ function refuseName(field: string, database: string): void {
   if (Buffer.byteLength(database) > bytesMax)
     throw invalid(field, `the name of a database has at most ${bytesMax} bytes; give a shorter name`)
   if (invalidCharacters.test(database))
-    throw invalid(field, 'the name of a database contains none of /\\. "$*<>:|? and no null character; give another name')
+    throw invalid(
+      field,
+      'the name of a database contains none of /\\. "$*<>:|? and no null character; give another name',
+    )
 }
 
 function invalid(field: string, text: string): RefusedError {

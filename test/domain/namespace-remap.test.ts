@@ -8,16 +8,12 @@ const names = ['a', 'b', 'c', 'd', 'e', 'f']
 const name = fc.constantFrom(...names)
 
 /** Requests that the rules accept: no source and no target twice, no name onto itself. */
-const renames = fc
-  .tuple(fc.shuffledSubarray(names), fc.shuffledSubarray(names))
-  .map(([from, to]): NamespaceRename[] =>
-    from.flatMap((database, at) => {
-      const target = to[at]
-      return target === undefined || target === database
-        ? []
-        : [{ from: { database }, to: { database: target } }]
-    }),
-  )
+const renames = fc.tuple(fc.shuffledSubarray(names), fc.shuffledSubarray(names)).map(([from, to]): NamespaceRename[] =>
+  from.flatMap((database, at) => {
+    const target = to[at]
+    return target === undefined || target === database ? [] : [{ from: { database }, to: { database: target } }]
+  }),
+)
 
 describe('the names of databases on the destination', () => {
   it('are those of the request, and all others keep their names unless a target took them', () => {
@@ -90,16 +86,37 @@ describe('a request to rename databases', () => {
   })
 
   it.each([
-    ['two sources to one target', [rename('a', 'c'), rename('b', 'c')], /namespaceRemap\[1\]\.to\.database: c is the target of namespaceRemap\[0\]/],
-    ['targets that differ only in case', [rename('a', 'c'), rename('b', 'C')], /namespaceRemap\[1\]\.to\.database: C is the target/],
-    ['a source twice', [rename('a', 'c'), rename('a', 'd')], /namespaceRemap\[1\]\.from\.database: a is renamed by namespaceRemap\[0\]/],
+    [
+      'two sources to one target',
+      [rename('a', 'c'), rename('b', 'c')],
+      /namespaceRemap\[1\]\.to\.database: c is the target of namespaceRemap\[0\]/,
+    ],
+    [
+      'targets that differ only in case',
+      [rename('a', 'c'), rename('b', 'C')],
+      /namespaceRemap\[1\]\.to\.database: C is the target/,
+    ],
+    [
+      'a source twice',
+      [rename('a', 'c'), rename('a', 'd')],
+      /namespaceRemap\[1\]\.from\.database: a is renamed by namespaceRemap\[0\]/,
+    ],
     ['a database onto itself', [rename('a', 'a')], /namespaceRemap\[0\]\.to\.database: a is the name on the source/],
     ['a server database as source', [rename('admin', 'c')], /namespaceRemap\[0\]\.from\.database: admin is internal/],
     ['a server database as target', [rename('a', 'config')], /namespaceRemap\[0\]\.to\.database: config is internal/],
-    ["tandem's metadata", [rename('a', 'mongosync_internal_tandem')], /to\.database: mongosync_internal_tandem is internal/],
+    [
+      "tandem's metadata",
+      [rename('a', 'mongosync_internal_tandem')],
+      /to\.database: mongosync_internal_tandem is internal/,
+    ],
     ['a long name', [rename('a', 'é'.repeat(32))], /to\.database: the name of a database has at most 63 bytes/],
     ...['a.b', 'a/b', 'a\\b', 'a b', 'a"b', 'a$b', 'a*b', 'a<b', 'a>b', 'a:b', 'a|b', 'a?b', 'a\0b'].map(
-      (bad) => [`the name ${JSON.stringify(bad)}`, [rename('a', bad)], /to\.database: the name of a database contains none/] as const,
+      (bad) =>
+        [
+          `the name ${JSON.stringify(bad)}`,
+          [rename('a', bad)],
+          /to\.database: the name of a database contains none/,
+        ] as const,
     ),
   ] as const)('is refused with %s', (_what, given, expected) => {
     expect(refused(...given)).toMatch(expected)
