@@ -61,6 +61,12 @@ export class NamespaceRemap {
     return withDatabase(name, (database) => this.onSource(database))
   }
 
+  /** @param name with the source's name of the database */
+  differing(name: string): { destinationNamespace?: string } {
+    const destinationNamespace = this.namespaceOnDestination(name)
+    return destinationNamespace === name ? {} : { destinationNamespace }
+  }
+
   /**
    * A namespace of the destination for an operator, who needs the name that it has there.
    * @param name with the source's name of the database
