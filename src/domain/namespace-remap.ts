@@ -3,7 +3,7 @@ import type { NamespaceRename } from './start-request.ts'
 /**
  * The names that the destination gives the source's databases (`namespaceRemap`). Everything except the edge to the
  * destination uses the source's names. `Cluster` converts the names of commands, and the readers of the destination's
- * catalog and change stream convert the names in replies.
+ * catalog convert the names in replies.
  *
  * The mapping is one-to-one over all possible names. A name that is a target and not itself renamed belongs to no
  * selected database of the source, because `start` refuses other requests. Such a name gets the name that is free on

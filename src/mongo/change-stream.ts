@@ -2,7 +2,6 @@ import { BSON, type Document } from 'mongodb'
 import { type ClusterTime, clusterTimeOfToken } from '../domain/cluster-time.ts'
 import { assert } from '../domain/errors.ts'
 import { internalDatabaseNames } from '../domain/namespace.ts'
-import { type NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { findSpan } from '../domain/raw-bson.ts'
 import { type Cluster, toTimestamp } from './cluster.ts'
 import { code, codeOf, historyLost, TransientReplyError } from './errors.ts'
@@ -113,7 +112,7 @@ function inPartitions({ whole, ...filter }: PartitionedEvents, before6: boolean)
 function pipeline(
   position: StreamPosition,
   content: StreamContent,
-  { before6, metadataDatabase, names }: Cluster,
+  { before6, metadataDatabase }: Cluster,
 ): Document[] {
   return [
     {
@@ -125,7 +124,7 @@ function pipeline(
           : { startAtOperationTime: toTimestamp(position.time) }),
       },
     },
-    ...stagesAfterStream(content, before6, metadataDatabase, names),
+    ...stagesAfterStream(content, before6, metadataDatabase),
   ]
 }
 
@@ -133,19 +132,16 @@ function pipeline(
  * Returns the stages that select events and keep only the fields that `parseChangeEvent` reads.
  * @param ownDatabase the metadata database of this sync; its events are excluded, because they would be most of those
  * that arrive
- * @param names the names that the cluster gives the source's databases
  */
 export function stagesAfterStream(
   { identitiesOnly = false, selected = null, only }: StreamContent,
   before6: boolean,
   ownDatabase?: string,
-  names: NamespaceRemap = noRemap,
 ): Document[] {
   const isNamed = ownDatabase !== undefined && !internalDatabaseNames.includes(ownDatabase)
   const internal = isNamed ? [...internalDatabaseNames, ownDatabase] : internalDatabaseNames
   return [
     { $match: { 'ns.db': { $nin: internal } } },
-    ...withSourceNames(names),
     ...(selected ? [{ $match: selected }] : []),
     ...(only ? [{ $match: inPartitions(only, before6) }] : []),
     {
@@ -160,30 +156,6 @@ export function stagesAfterStream(
         'operationDescription.capped': 1,
         documentKey: 1,
         ...(identitiesOnly ? {} : { fullDocument: smallDocument }),
-      },
-    },
-  ]
-}
-
-/**
- * Gives the databases in events of a destination the names that they have on the source, before a condition for
- * selected events is applied. The server then applies that condition to events instead of entries of its oplog.
- */
-function withSourceNames(names: NamespaceRemap): Document[] {
-  if (names.isIdentity) return []
-  const database = (path: string): unknown =>
-    names.renamed.reduce<unknown>(
-      (others, [source, destination]) => ({
-        $cond: [{ $eq: [path, { $literal: destination }] }, { $literal: source }, others],
-      }),
-      path,
-    )
-  const to = { $mergeObjects: ['$to', { db: database('$to.db') }] }
-  return [
-    {
-      $set: {
-        'ns.db': database('$ns.db'),
-        to: { $cond: [{ $eq: [{ $type: '$to' }, 'missing'] }, '$$REMOVE', to] },
       },
     },
   ]

@@ -45,6 +45,9 @@ test('changes of every kind arrive under the other names, and nothing else chang
   // On the destination this name belongs to no database of the source. `Store` is the one that would have it there.
   await destinationClient.db('emptied').collection<Row>('things').insertMany(rows(7))
   await destinationClient.db('emptied').createCollection('view', { viewOn: 'things', pipeline: [] })
+  // What converges, and what the source does not have. Nothing is called `app` there.
+  await destinationClient.db('Store').collection<Row>('dropped').insertMany(rows(9))
+  await destinationClient.db('Store').collection<Row>('stale').insertMany(rows(9))
   const foreign = () => fingerprints(pair.destination.uri, (database) => database === 'emptied')
   const before = await foreign()
 
