@@ -97,7 +97,7 @@ it("the balancer's settings are compared with, and written to, the collection of
   const source = destination.openWith(noRemap)
   const reports = { refused: vi.fn(), notUnique: vi.fn() }
   const settings = async () => {
-    const { noBalance = false, permitMigrations = true } = (await stored('store.things')) ?? {}
+    const { noBalance = false, permitMigrations = true } = (await stored('store.things')) as Stored
     return { noBalance, permitMigrations }
   }
   const onSource = async (left: boolean): Promise<void> => {
