@@ -9,7 +9,16 @@ import { objectOf } from './strict-schema.ts'
 const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(0), v.description(meaning))
 
 const rowSchema = objectOf({
-  namespace: v.pipe(v.string(), v.description('database.collection, as it is on the destination.')),
+  namespace: v.pipe(
+    v.string(),
+    v.description('database.collection: the database as on the source, the collection as on the destination.'),
+  ),
+  destinationNamespace: v.exactOptional(
+    v.pipe(
+      v.string(),
+      v.description('database.collection on the destination, if namespaceRemap gives the database another name there.'),
+    ),
+  ),
   copy: objectOf({
     ended: v.pipe(v.boolean(), v.description('Every document has been copied once.')),
     converging: v.pipe(
@@ -71,9 +80,10 @@ export function writeCollections(report: CollectionsReport): string {
   return known
 }
 
-function renderRow({ namespace, copy, indexes, verification, mismatches }: CollectionRow) {
+function renderRow({ namespace, destinationNamespace, copy, indexes, verification, mismatches }: CollectionRow) {
   return {
     namespace,
+    ...(destinationNamespace === undefined ? {} : { destinationNamespace }),
     copy: {
       ended: copy.ended,
       converging: copy.converging,

@@ -8,7 +8,10 @@ import { objectOf } from './strict-schema.ts'
 const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 
 const mismatchSchema = objectOf({
-  namespace: text('database.collection'),
+  namespace: text('database.collection, as on the source.'),
+  destinationNamespace: v.exactOptional(
+    text('database.collection on the destination, if namespaceRemap gives the database another name there.'),
+  ),
   kind: v.pipe(
     v.picklist(['missing', 'extra', 'content', 'index', 'option', 'collection']),
     v.description('missing, extra and content are about a document, the others about a definition.'),
@@ -64,8 +67,9 @@ export function renderRepaired({
 
 /** @param limit maximum number of differences to list */
 export function renderMismatches({ mismatches, total }: { mismatches: Mismatch[]; total: number }, limit: number) {
-  const listed = mismatches.slice(0, limit).map(({ namespace, kind, id, field, by }) => ({
+  const listed = mismatches.slice(0, limit).map(({ namespace, destinationNamespace, kind, id, field, by }) => ({
     namespace,
+    ...(destinationNamespace === undefined ? {} : { destinationNamespace }),
     kind,
     ...(id === undefined ? {} : { id }),
     ...(field === undefined ? {} : { field }),

@@ -2,6 +2,7 @@ import * as v from 'valibot'
 import { RefusedError } from '../domain/errors.ts'
 import type { CheckOptions } from '../domain/finding.ts'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
+import { parseRemap } from '../domain/namespace-remap-rules.ts'
 import { everyDatabase } from '../domain/natural-order.ts'
 import type { NamespaceFilter, NaturalSelection, StartConfiguration } from '../domain/start-request.ts'
 import { refuseContradictions } from '../domain/start-rules.ts'
@@ -49,6 +50,7 @@ function readStartBody(body: Record<string, unknown>): StartConfiguration {
     timeseries: output.timeseries,
     copyInNaturalOrder: parseNaturalOrder(output.copyInNaturalOrder),
     detectRandomId: output.detectRandomId,
+    namespaceRemap: parseRemap(output.namespaceRemap),
   }
 }
 

@@ -201,6 +201,23 @@ export const startBodySchema = objectOf({
     ),
     true,
   ),
+  namespaceRemap: v.exactOptional(
+    v.pipe(
+      v.array(
+        objectOf({
+          from: v.pipe(objectOf({ database: name('Name on the source.') }), v.description('A database of the source.')),
+          to: v.pipe(
+            objectOf({ database: name('Name on the destination.') }),
+            v.description('Where its collections are synced to.'),
+          ),
+        }),
+      ),
+      v.description(
+        'Databases that get other names on the destination. All other fields name the databases of the source. The ' +
+          'filters must not select a database of the source whose name is a target, unless it is renamed too.',
+      ),
+    ),
+  ),
   skipDiskSpaceCheck: v.optional(
     v.pipe(
       v.boolean(),

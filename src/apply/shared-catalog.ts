@@ -170,7 +170,7 @@ export class SharedCatalog {
     const known = this.#missed.get(entry.uuid)
     const since = known && now - known.last <= missedAgainMS ? known.since : now
     this.#missed.set(entry.uuid, { since, last: now })
-    if (now - since > missedMaxMS) throw droppedByAnother(entry, 'writing documents')
+    if (now - since > missedMaxMS) throw droppedByAnother(this.#parts.destination, entry, 'writing documents')
   }
 
   /** Serializes changes of the catalog. */

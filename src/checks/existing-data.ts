@@ -26,7 +26,8 @@ export const checkExistingData: Check = async ({ configuration, source, destinat
         describe(source, database, one.wanted),
         describe(destination, database, one.existing),
       ])
-      findings.push(findingOf(namespace(database, one.existing.name), one, wanted, found))
+      const name = namespace(database, one.existing.name)
+      findings.push(findingOf({ name, shown: destination.names.shown(name) }, one, wanted, found))
     })
   }
   return findings.sort((one, other) => ((one.namespace ?? '') < (other.namespace ?? '') ? -1 : 1))
@@ -51,9 +52,14 @@ const effects: Record<Fate, { severity: Finding['severity']; effect: string; rem
   },
 }
 
-function findingOf(name: string, { fate }: ExistingNamespace, wanted: string, found: string): Finding {
+function findingOf(
+  { name, shown }: { name: string; shown: string },
+  { fate }: ExistingNamespace,
+  wanted: string,
+  found: string,
+): Finding {
   const { severity, effect, remedy } = effects[fate]
-  const message = `${name} exists on the destination (${found}; on the source ${wanted}): ${effect}`
+  const message = `${shown} exists on the destination (${found}; on the source ${wanted}): ${effect}`
   return { severity, name: 'ExistingData', namespace: name, message, remedy }
 }
 

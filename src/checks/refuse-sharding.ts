@@ -115,7 +115,7 @@ export async function refuseUnfitOptions(
   if (isSharded) return // this sync sharded it and its filter is being changed, or the existing data converges
   throw new RefusedError(
     'InvalidRequest',
-    `${field}.shardCollection.presplitHashedZones is true, but the destination has no zone ranges for ${name}; create them there (updateZoneKeyRange) or leave it out`,
+    `${field}.shardCollection.presplitHashedZones is true, but the destination has no zone ranges for ${destination.names.shown(name)}; create them there (updateZoneKeyRange) or leave it out`,
   )
 }
 

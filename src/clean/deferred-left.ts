@@ -11,18 +11,23 @@ import {
   sameNumber,
 } from '../domain/definition.ts'
 import { namespace } from '../domain/namespace.ts'
+import { type NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { fieldNamed, numberOf, type TypedValue } from '../domain/raw-bson.ts'
 
 /**
  * Lists the options that a sync has deferred on the destination and has not restored, and the indexes that it has not
  * built: one line for each index and each collection option, sorted. Dropped collections are left out.
  */
-export function deferredLeft(entries: readonly CatalogEntry[], existing: ExistingDefinitions): string[] {
+export function deferredLeft(
+  entries: readonly CatalogEntry[],
+  existing: ExistingDefinitions,
+  names: NamespaceRemap = noRemap,
+): string[] {
   return entries
     .flatMap((entry) => {
       const found = existing.get(entry.destinationUUID ?? '')
       if (!found) return []
-      const name = namespace(entry.database, entry.name)
+      const name = names.shown(namespace(entry.database, entry.name))
       return ofCollection(entry, found).map((what) => `${name}: ${what}`)
     })
     .sort()

@@ -2,6 +2,7 @@ import { areWritesBlocked, blocksDestination, blocksSource } from '../commit/wri
 import { SyncStore } from '../coordination/sync-store.ts'
 import { DeferredOptions } from '../definitions/deferred-options.ts'
 import { olderMetadataDatabase } from '../domain/namespace.ts'
+import { NamespaceRemap } from '../domain/namespace-remap.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
@@ -72,11 +73,12 @@ export async function planClean(parts: PlanParts): Promise<CleanPlan> {
   plan.sync = { source: stored.record.configuration.source, destination, state: stored.state }
   // The commit has started the balancer and restored the options. If they differ now, somebody else has changed them.
   if (stored.snapshot.matches('committed')) return plan
+  clusters[destination].names = new NamespaceRemap(stored.record.configuration.namespaceRemap)
   const metadata = new Metadata(clusters[destination], context)
   if (await isBalancerStopped(clusters[destination], metadata)) plan.startBalancer = destination
   const entries = (await metadata.collections.load()).filter(({ destinationUUID }) => destinationUUID)
   const existing = await new DeferredOptions(clusters[destination], context).read(entries)
-  plan.deferred = deferredLeft(entries, existing)
+  plan.deferred = deferredLeft(entries, existing, clusters[destination].names)
   return plan
 }
 

@@ -30,10 +30,10 @@ export function collectionsTable(answers: readonly Answer[], width: number): str
   ]
 }
 
-function cellsOf({ namespace, copy, indexes, verification, mismatches }: Row): string[] {
+function cellsOf({ namespace, destinationNamespace, copy, indexes, verification, mismatches }: Row): string[] {
   const { ended, copiedDocumentCount: copied, estimatedDocumentCount: all } = copy
   return [
-    printable(namespace),
+    printable(destinationNamespace === undefined ? namespace : `${namespace} → ${destinationNamespace}`),
     ended
       ? `${inUnits(copy.estimatedTotalBytes)}, all`
       : `${copy.converging ? 'converging, ' : ''}${inUnits(copy.estimatedCopiedBytes)} / ${inUnits(copy.estimatedTotalBytes)}`,

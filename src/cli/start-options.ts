@@ -1,8 +1,9 @@
 import type { Command } from 'commander'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
-import type { ShardingEntry } from '../domain/start-request.ts'
+import type { NamespaceRename, ShardingEntry } from '../domain/start-request.ts'
 import { type ClientRequest, wholeBody, withBody } from './client-options.ts'
 import { collectFilter, collectNatural, filtersOf, type Selected } from './namespace-options.ts'
+import { collectRemap } from './remap-option.ts'
 import { collectShardKey, noShardKeys } from './shard-key-option.ts'
 
 /** The options of start and check, and the conversion of these options to a request body. */
@@ -21,6 +22,7 @@ interface StartOptions {
   detectRandomId: boolean
   include?: Selected[]
   exclude?: Selected[]
+  remap?: NamespaceRename[]
   shardKey?: ShardingEntry[]
   createSupportingIndexes?: boolean
   body?: string
@@ -67,6 +69,11 @@ function addFields(command: Command): void {
       collectFilter,
     )
     .option(
+      '--remap <database=name>',
+      'give this database of the source another name on the destination; repeat the option for several',
+      collectRemap,
+    )
+    .option(
       '--shardKey <db.collection=key>',
       `shard this collection of a replica set by the key field:1[,field:hashed…]; repeat the option for several; ${noShardKeys}: shard nothing`,
       collectShardKey,
@@ -81,7 +88,7 @@ function addFields(command: Command): void {
 export function startBody(options: StartOptions): ClientRequest['body'] | string {
   const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
   const { existingData, timeseries, skipDiskSpaceCheck, include, exclude, shardKey, createSupportingIndexes } = options
-  const { copyInNaturalOrder, detectRandomId } = options
+  const { copyInNaturalOrder, detectRandomId, remap } = options
   const fields = {
     ...(source !== undefined && { source }),
     ...(destination !== undefined && { destination }),
@@ -98,6 +105,7 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
     ...(skipDiskSpaceCheck === true && { skipDiskSpaceCheck }),
     ...(include && { includeNamespaces: filtersOf(include) }),
     ...(exclude && { excludeNamespaces: filtersOf(exclude) }),
+    ...(remap && { namespaceRemap: remap }),
     ...(shardKey && {
       sharding: {
         ...(createSupportingIndexes === true && { createSupportingIndexes }),

@@ -1,8 +1,9 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import type { VerifyOptions } from '../comparison/run-verify.ts'
 import { type Namespace, parseNamespace } from '../comparison/selection.ts'
-import { timeSeriesModes } from '../domain/start-request.ts'
+import { type NamespaceRename, timeSeriesModes } from '../domain/start-request.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
+import { collectRemap } from './remap-option.ts'
 
 const differencesDefault = 100
 /** The differences are kept in memory until the end. */
@@ -28,6 +29,11 @@ export function addVerifyCommand(
       'do not compare this; repeat the option for several',
       collectNamespace,
     )
+    .option(
+      '--remap <database=name>',
+      'compare this database of cluster0 with the one of this name on cluster1; repeat the option for several',
+      collectRemap,
+    )
     .addOption(
       new Option('--timeseries <what>', 'skip: do not compare time-series collections').choices(timeSeriesModes),
     )
@@ -44,6 +50,7 @@ export function addVerifyCommand(
         maxDifferences: options.maxDifferences,
         namespaces: options.namespace ?? [],
         excluded: options.excludeNamespace ?? [],
+        renamed: renamedDatabases(options.remap ?? []),
         skipTimeSeries: options.timeseries === 'skip',
         ignoreIndexes: options.ignoreIndexes,
         ignoreHashedIndexes: options.ignoreHashedIndexes,
@@ -61,4 +68,8 @@ function collectNamespace(text: string, before: Namespace[] | undefined): Namesp
   const namespace = parseNamespace(text)
   if (namespace) return [...(before ?? []), namespace]
   throw new InvalidArgumentError('It must be a database or database.collection that is not internal.')
+}
+
+function renamedDatabases(renames: readonly NamespaceRename[]): VerifyOptions['renamed'] {
+  return renames.map(({ from, to }) => ({ from: from.database, to: to.database }))
 }

@@ -128,7 +128,7 @@ async function refuseMissing(parts: CommitParts, entries: readonly CatalogEntry[
   if (entries.length === 0) return
   const what = 'looking for dropped collections'
   const [missing] = await retry(what, parts.context, () => findMissing(parts, entries))
-  if (missing) throw droppedByAnother(missing, during)
+  if (missing) throw droppedByAnother(parts.destination, missing, during)
 }
 
 /**

@@ -7,6 +7,7 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import { RefusedError, UnfollowedError } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { namespace } from '../domain/namespace.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { retry } from '../mongo/retry.ts'
 import type { StoredRecheck, VerificationStore } from '../mongo/verification-store.ts'
 import { type CommitParts, databasesOf } from './finish-commit.ts'
@@ -59,7 +60,7 @@ export async function repairDifferences(parts: RepairParts, most: number): Promi
   const { total } = await store.loadVerdict()
   const documents = total > most ? 0 : await repairDocuments(parts, unrepaired)
   if (total > most) await addDiffering(parts, unrepaired)
-  if (documents === 0 && unrepaired.size === 0) await refuseForeignOnly(store)
+  if (documents === 0 && unrepaired.size === 0) await refuseForeignOnly(store, destination)
   return { documents, unrepaired }
 }
 
@@ -145,7 +146,7 @@ async function refuseReplaced({ destination, context }: RepairParts, missing: Ca
     if (!found) continue
     throw new RefusedError(
       'WrongState',
-      `somebody else dropped ${nameOf(entry)} on the destination and created it again, and tandem does not touch what it did not create. ` +
+      `somebody else dropped ${destination.names.shown(nameOf(entry))} on the destination and created it again, and tandem does not touch what it did not create. ` +
         'Drop it there, then send repair again, which creates the collection and copies it from the source. No data on the source was changed.',
     )
   }
@@ -166,12 +167,12 @@ function refuseUnfollowed(error: unknown): never {
  * Throws RefusedError WrongState when the verdict named only collections that another client created on the
  * destination. A repair does not change them, so the next verdict would be the same.
  */
-async function refuseForeignOnly(store: VerificationStore): Promise<void> {
+async function refuseForeignOnly(store: VerificationStore, { names }: Cluster): Promise<void> {
   const { mismatches, total } = await store.loadVerdict()
   const differences = mismatches as Mismatch[]
   const isForeign = ({ kind, by }: Mismatch): boolean => kind === 'collection' && by === 'foreignWrite'
   if (total === 0 || total > differences.length || !differences.every(isForeign)) return
-  const named = differences.slice(0, namedMax).map((one) => one.namespace)
+  const named = differences.slice(0, namedMax).map((one) => names.shown(one.namespace))
   const more = total > named.length ? ` and ${total - named.length} more` : ''
   throw new RefusedError(
     'WrongState',

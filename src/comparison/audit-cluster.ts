@@ -1,6 +1,14 @@
-import { type Collection, type Document, type FindCursor, MongoClient, MongoServerSelectionError } from 'mongodb'
+import {
+  type Collection,
+  type Db,
+  type Document,
+  type FindCursor,
+  MongoClient,
+  MongoServerSelectionError,
+} from 'mongodb'
 import { redactUris } from '../domain/uri-rules.ts'
 import { DocumentStream } from './document-stream.ts'
+import { RenamedDatabases } from './renamed-databases.ts'
 
 /** The clusters could not be compared. The message says what to do. Secrets of connection strings are redacted. */
 export class AuditError extends Error {
@@ -27,11 +35,14 @@ export type Order =
 /** One of the two clusters. It is read by plain commands, which replica sets and routers answer in the same way. */
 export class AuditCluster {
   readonly name: string
+  readonly names: RenamedDatabases
   readonly #client: MongoClient
   #isSharded: Promise<boolean> | null = null
 
-  constructor(name: string, uri: string) {
+  /** @param names what this cluster calls the databases of the other one */
+  constructor(name: string, uri: string, names: RenamedDatabases = new RenamedDatabases([])) {
     this.name = name
+    this.names = names
     try {
       this.#client = new MongoClient(uri, {
         appName: 'tandem verify',
@@ -55,7 +66,7 @@ export class AuditCluster {
   async databases(): Promise<string[]> {
     const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false }
     const reply = await this.#request(() => this.#client.db('admin').command(command))
-    return (reply['databases'] as { name: string }[]).map(({ name }) => name)
+    return (reply['databases'] as { name: string }[]).map(({ name }) => this.names.here(name))
   }
 
   /** Returns the listCollections entry of each collection and view, as raw BSON. */
@@ -63,7 +74,7 @@ export class AuditCluster {
     // The driver's types omit `raw` for these two cursors.
     const options = { raw: true } as object
     return await this.#request(async () =>
-      (await this.#client.db(database).listCollections({}, options).toArray()).map(rawDocument),
+      (await this.#database(database).listCollections({}, options).toArray()).map(rawDocument),
     )
   }
 
@@ -71,7 +82,7 @@ export class AuditCluster {
   async indexes(database: string, collection: string): Promise<Buffer[]> {
     const options = { raw: true } as object
     return await this.#request(async () =>
-      (await this.#client.db(database).collection(collection).listIndexes(options).toArray()).map(rawDocument),
+      (await this.#database(database).collection(collection).listIndexes(options).toArray()).map(rawDocument),
     )
   }
 
@@ -87,7 +98,7 @@ export class AuditCluster {
     if (!(await this.#isSharded)) return null
     // A shard of a clustered collection may have no index. $indexStats then returns no row for it, but $collStats does.
     const read = (stage: Document): Promise<Document[]> =>
-      this.#client.db(database).collection(collection).aggregate([stage]).toArray()
+      this.#database(database).collection(collection).aggregate([stage]).toArray()
     try {
       const [rows, answers] = await Promise.all([read({ $indexStats: {} }), read({ $collStats: {} })])
       return { rows, shards: answers.map(({ shard }) => String(shard)) }
@@ -102,7 +113,7 @@ export class AuditCluster {
 
   /** Reads every document. `close` must be called. */
   stream(database: string, collection: string, order: Order): { stream: DocumentStream; close: () => Promise<void> } {
-    const cursor = ordered(this.#client.db(database).collection(collection), order)
+    const cursor = ordered(this.#database(database).collection(collection), order)
     const stream = new DocumentStream(() =>
       this.#request(async () => ((await cursor.hasNext()) ? cursor.readBufferedDocuments().map(rawDocument) : null)),
     )
@@ -119,8 +130,7 @@ export class AuditCluster {
    */
   async documentsById(database: string, collection: string, ids: unknown[], simple: boolean): Promise<Buffer[]> {
     return await this.#request(async () => {
-      const cursor = this.#client
-        .db(database)
+      const cursor = this.#database(database)
         .collection(collection)
         .find({ _id: { $in: ids } } as Document, {
           raw: true,
@@ -133,6 +143,10 @@ export class AuditCluster {
 
   async close(): Promise<void> {
     await this.#client.close()
+  }
+
+  #database(name: string): Db {
+    return this.#client.db(this.names.there(name))
   }
 
   async #request<Reply>(work: () => Promise<Reply>): Promise<Reply> {

@@ -105,7 +105,9 @@ class Audit {
     await this.#refuseOneCluster()
     const tasks: Task[] = []
     const notFound = new Set(this.#options.namespaces)
-    for (const database of await this.#databases()) tasks.push(...(await this.#compareDatabase(database, notFound)))
+    const databases = await this.#databases()
+    this.#refuseUnpaired(databases)
+    for (const database of databases) tasks.push(...(await this.#compareDatabase(database, notFound)))
     const [absent] = notFound
     if (absent) {
       const name = absent.collection === null ? absent.database : `${absent.database}.${absent.collection}`
@@ -123,6 +125,15 @@ class Audit {
         'both connection strings lead to the same server; give the connection strings of two clusters',
       )
     }
+  }
+
+  /** A database of cluster1 that has the name of a renamed one is not its partner. */
+  #refuseUnpaired(databases: readonly string[]): void {
+    const found = this.#right.names.unpaired.find(({ from }) => databases.includes(from))
+    if (!found) return
+    throw new AuditError(
+      `${found.from} on cluster0 and ${found.to} on cluster1 have no partner, because --remap gives their names to others; leave both out with --excludeNamespace ${found.from}`,
+    )
   }
 
   #comparedIndexes(): ComparedIndexes {

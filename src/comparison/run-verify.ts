@@ -3,6 +3,7 @@ import { redactUris } from '../domain/uri-rules.ts'
 import { type AuditProgress, type AuditReport, audit } from './audit.ts'
 import { AuditCluster, AuditError } from './audit-cluster.ts'
 import { differenceLine } from './difference.ts'
+import { type RenamedDatabase, RenamedDatabases } from './renamed-databases.ts'
 import type { Namespace } from './selection.ts'
 
 export interface VerifyOptions {
@@ -12,6 +13,8 @@ export interface VerifyOptions {
   maxDifferences: number
   namespaces: Namespace[]
   excluded: Namespace[]
+  /** Databases that have other names on cluster1. */
+  renamed: RenamedDatabase[]
   skipTimeSeries: boolean
   ignoreIndexes: boolean
   ignoreHashedIndexes: boolean
@@ -36,7 +39,7 @@ export async function runVerify(options: VerifyOptions, output: VerifyOutput): P
   try {
     const left = new AuditCluster('cluster0', options.cluster0)
     clusters.push(left)
-    const right = new AuditCluster('cluster1', options.cluster1)
+    const right = new AuditCluster('cluster1', options.cluster1, new RenamedDatabases(options.renamed))
     clusters.push(right)
     const report = await audit(left, right, { ...options, onProgress: progressPrinter(output) })
     output.out(options.json ? `${JSON.stringify(report, null, 2)}\n` : reportText(report))

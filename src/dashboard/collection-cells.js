@@ -52,12 +52,12 @@ export function isBehind(rows, passes) {
  * @param {Passes} passes
  * @returns {Cell[]}
  */
-export function cellsOf({ namespace, copy, indexes, verification, mismatches }, passes) {
+export function cellsOf({ namespace, destinationNamespace, copy, indexes, verification, mismatches }, passes) {
   const { estimatedCopiedBytes: copied, estimatedTotalBytes: total } = copy
   const isCopied = copy.ended || passes.copied
   const share = isCopied ? 100 : Math.min(99.9, percent(copied, total))
   return [
-    { text: namespace },
+    { text: destinationNamespace === undefined ? namespace : `${namespace} → ${destinationNamespace}` },
     {
       text: isCopied
         ? `${bytes(total)}, all`

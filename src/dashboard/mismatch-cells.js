@@ -24,9 +24,9 @@ const causes = { sync: 'the sync lost a change', foreignWrite: 'a write on the d
  * @returns {Cell[]}
  */
 export function cellsOf(mismatch) {
-  const { namespace, kind, by } = mismatch
+  const { namespace, destinationNamespace, kind, by } = mismatch
   return [
-    { text: namespace },
+    { text: destinationNamespace === undefined ? namespace : `${namespace} → ${destinationNamespace}` },
     { text: kinds[kind] },
     { text: placeOf(mismatch) },
     { text: by ? causes[by] : 'not known' },

@@ -57,20 +57,23 @@ export async function copyBalancing(
   const [wanted, existing] = read
   const updates: Document[] = []
   const migrations: { _id: string; allowed: boolean }[] = []
+  const { names } = destination
+  const failed = (_id: string, error: string): void => refused(names.shown(_id), error)
   for (const { database, name, sourceName, destinationUUID } of sharded) {
     const _id = namespace(database, name)
     const want = wanted.get(namespace(database, sourceName)) ?? defaults
     const have = existing.get(_id) ?? defaults
     // A delayed update does not reach a collection that was created again under this name.
-    const q = { _id, uuid: toUuid(destinationUUID ?? '') }
+    const q = { _id: names.namespaceOnDestination(_id), uuid: toUuid(destinationUUID ?? '') }
     if (want.noBalance !== have.noBalance) updates.push({ q, u: { $set: { noBalance: want.noBalance } } })
-    if (want.unique && !have.unique) notUnique(_id)
+    if (want.unique && !have.unique) notUnique(names.shown(_id))
     if (want.permitsMigrations !== have.permitsMigrations) migrations.push({ _id, allowed: want.permitsMigrations })
   }
-  await permitMigrations(destination, migrations, refused)
+  await permitMigrations(destination, migrations, failed)
   for (let from = 0; from < updates.length; from += updatesMax) {
     const some = updates.slice(from, from + updatesMax)
-    for (const [at, error] of await errorsOf(destination, some)) refused(some[at]?.['q']._id ?? '', error)
+    for (const [at, error] of await errorsOf(destination, some))
+      failed(names.namespaceOnSource(some[at]?.['q']._id ?? ''), error)
   }
 }
 
@@ -92,7 +95,7 @@ async function readSettings(cluster: Cluster): Promise<Map<string, Settings>> {
         permitsMigrations: permitted === undefined || isTruthy(permitted),
         unique: isTruthy(fieldNamed(fields, 'unique')),
       }
-      return [stringOf(fieldNamed(fields, '_id')) ?? '', settings]
+      return [cluster.names.namespaceOnSource(stringOf(fieldNamed(fields, '_id')) ?? ''), settings]
     }),
   )
 }

@@ -41,20 +41,22 @@ function otherNameIn(error: unknown): string | null {
 
 async function dropIfEmpty(cluster: Cluster, database: string, refusal: unknown): Promise<void> {
   const other = otherNameIn(refusal)
+  const own = cluster.names.onDestination(database)
   const conflict = (cause: unknown): FatalError =>
     new FatalError(
       'DestinationConflict',
-      `creating the database ${database} on the destination: the server has ${other === null ? 'a database' : `the database ${other}`} whose name ` +
+      `creating the database ${own} on the destination: the server has ${other === null ? 'a database' : `the database ${other}`} whose name ` +
         `differs only in case (${errorText(cause)}). Drop that database on the destination and send resume. ${notLost.source}`,
       { cause },
     )
-  if (other === null || other === database || other.toLowerCase() !== database.toLowerCase()) throw conflict(refusal)
-  const { cursor } = await cluster.read(other, { listCollections: 1, nameOnly: true })
+  if (other === null || other === own || other.toLowerCase() !== own.toLowerCase()) throw conflict(refusal)
+  const onSource = cluster.names.onSource(other)
+  const { cursor } = await cluster.read(onSource, { listCollections: 1, nameOnly: true })
   // `system.views`, which stores the definitions of views, remains when the last view is dropped.
   const isEmpty = (cursor.firstBatch as { name: string }[]).every(({ name }) => name === 'system.views')
   if (!isEmpty) throw conflict(refusal)
   try {
-    await cluster.write(other, { dropDatabase: 1 })
+    await cluster.write(onSource, { dropDatabase: 1 })
   } catch (error) {
     // For example, tandem may lack the privilege to drop the database. The user must then drop it.
     if (codeOf(error) === undefined || isTransient(error)) throw error

@@ -204,7 +204,7 @@ export class DeferredOptions {
       if (codeOf(error) !== code.cannotConvertIndexToUnique) throw error
       throw new FatalError(
         'DuplicateKey',
-        `restoring the option unique at commit: the index ${indexName(index)} of ${namespace(entry.database, entry.name)} has duplicates on the ` +
+        `restoring the option unique at commit: the index ${indexName(index)} of ${this.#cluster.names.shown(namespace(entry.database, entry.name))} has duplicates on the ` +
           `destination: _id ${violators(error)} (${errorText(error)}). Remove or change them there and send resume. tandem has removed no document.`,
         { cause: error },
       )
@@ -314,7 +314,7 @@ export class DeferredOptions {
     if (!uneven) return
     throw new FatalError(
       'IndexBuildFailed',
-      `restoring the options of the index ${name} of ${namespace(database, collection)}: these shards of the destination do not have the index: ` +
+      `restoring the options of the index ${name} of ${this.#cluster.names.shown(namespace(database, collection))}: these shards of the destination do not have the index: ` +
         `${uneven.missingOn.join(', ')}. Send resume, and tandem builds it again. ${notLost.progress}`,
       { cause },
     )

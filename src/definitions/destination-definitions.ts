@@ -69,7 +69,7 @@ export class DestinationDefinitions {
     if (!found || this.isOurs(found.uuid)) return
     const conflict = new FatalError(
       'DestinationConflict',
-      `creating ${namespace(database, name)} on the destination: a collection or view with that name exists there ` +
+      `creating ${this.#cluster.names.shown(namespace(database, name))} on the destination: a collection or view with that name exists there ` +
         `and is not tandem's. Stop the program that writes there, drop that namespace on the destination and send ` +
         `resume. ${notLost.source}`,
     )

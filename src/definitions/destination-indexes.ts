@@ -113,7 +113,7 @@ export class DestinationIndexes {
         if (codeOf(error) === undefined || isTransient(error)) throw error
         throw new FatalError(
           codeOf(error) === code.duplicateKey ? 'DuplicateKey' : 'IndexBuildFailed',
-          `building indexes: ${indexName(one)} of ${namespace(entry.database, entry.name)} cannot be built on the destination ` +
+          `building indexes: ${indexName(one)} of ${this.#cluster.names.shown(namespace(entry.database, entry.name))} cannot be built on the destination ` +
             `(${errorText(error)}). Fix the cause and send resume. ${notLost.progress}`,
           { cause: error },
         )
@@ -323,7 +323,7 @@ export class DestinationIndexes {
     }
     this.refused.set(
       entry.uuid,
-      `index ${indexName(specification)} of ${namespace(entry.database, entry.name)} (${errorText(failure)})`,
+      `index ${indexName(specification)} of ${this.#cluster.names.shown(namespace(entry.database, entry.name))} (${errorText(failure)})`,
     )
     return true
   }

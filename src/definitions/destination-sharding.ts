@@ -209,7 +209,7 @@ export class DestinationSharding {
       if (existing && sameShardKey(existing.key, key)) return // an earlier attempt succeeded, and its reply was lost
       throw new FatalError(
         'ShardingFailed',
-        `sharding: ${namespace(entry.database, entry.name)} cannot be sharded by ${showShardKey(key)} on the destination ` +
+        `sharding: ${this.#destination.names.shown(namespace(entry.database, entry.name))} cannot be sharded by ${showShardKey(key)} on the destination ` +
           `(${errorText(error)}). Check the index of that key there${command['presplitHashedZones'] ? ', and the zones of the collection' : ''}, fix the cause and send resume. ${notLost.progress}`,
         { cause: error },
       )

@@ -32,7 +32,7 @@ const atOnce = 8
  * @param drops true if the collections are dropped on the destination
  */
 export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry[], drops: boolean): Promise<void> {
-  const { catalog, metadata, destinationDefinitions, context } = parts
+  const { destination, catalog, metadata, destinationDefinitions, context } = parts
   await inParallel(atOnce, entries, async (entry) => {
     const name = namespace(entry.database, entry.name)
     // A collection with a temporary name is always dropped, because no later step would rename it.
@@ -41,7 +41,7 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry
     else if (entry.destinationUUID) await restoreOptions(parts, entry)
     await metadata.collections.remove(entry.uuid)
     catalog.remove(entry.uuid)
-    context.journal?.('namespace excluded', { namespace: name, dropped })
+    context.journal?.('namespace excluded', { namespace: name, ...destination.names.differing(name), dropped })
   })
 }
 
@@ -103,7 +103,9 @@ export async function dropExcludedViews(parts: LeaveFilterParts, former: readonl
       for (const view of await selection.among(database, views)) ours.delete(view)
       for (const { name } of ours) {
         await destination.write(database, { drop: name })
-        context.journal?.('namespace excluded', { namespace: namespace(database, name), dropped: true })
+        const excluded = namespace(database, name)
+        const logged = { namespace: excluded, ...destination.names.differing(excluded), dropped: true }
+        context.journal?.('namespace excluded', logged)
       }
     }
   })

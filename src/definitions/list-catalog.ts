@@ -168,7 +168,8 @@ async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
     const read = readRow(row)
     // This release of the server uses another row format.
     if (!read) return null
-    const { database, entry } = read
+    const database = cluster.names.onSource(read.database)
+    const { entry } = read
     const known = catalog.get(database) ?? []
     if (isListed(entry.name)) known.push(entry)
     // A database that has only system collections gets an entry too, because it exists.

@@ -25,7 +25,9 @@ export function isListed(name: string): boolean {
 
 export async function listDatabases(cluster: Cluster): Promise<string[]> {
   const reply = await cluster.read('admin', { listDatabases: 1, nameOnly: true, authorizedDatabases: false })
-  return (reply['databases'] as { name: string }[]).map(({ name }) => name).filter(isUserDatabase)
+  return (reply['databases'] as { name: string }[])
+    .map(({ name }) => cluster.names.onSource(name))
+    .filter(isUserDatabase)
 }
 
 /** Returns all user collections and views of a database, with options as raw bytes. One reply shows one point in time. */

@@ -2,7 +2,7 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import { FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
-import type { BothClusters } from '../mongo/cluster.ts'
+import type { BothClusters, Cluster } from '../mongo/cluster.ts'
 import { readNames } from './list-catalog.ts'
 
 /**
@@ -21,11 +21,15 @@ export async function findMissing(
   return dropped.filter(({ uuid }) => wanted.has(uuid))
 }
 
-/** @param during what tandem was doing when it found that the collection is missing */
-export function droppedByAnother({ database, name }: CatalogEntry, during: string): FatalError {
+/** @param during what tandem was doing when it found that the collection is missing on this destination */
+export function droppedByAnother(
+  { names }: Pick<Cluster, 'names'>,
+  { database, name }: CatalogEntry,
+  during: string,
+): FatalError {
   return new FatalError(
     'DestinationConflict',
-    `${during}: ${namespace(database, name)} was dropped on the destination by somebody else. Stop what writes there, then send resume, which creates the collection again and copies it. ${notLost.source}`,
+    `${during}: ${names.shown(namespace(database, name))} was dropped on the destination by somebody else. Stop what writes there, then send resume, which creates the collection again and copies it. ${notLost.source}`,
   )
 }
 

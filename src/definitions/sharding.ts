@@ -2,6 +2,7 @@ import { type Document, type Timestamp, UUID } from 'mongodb'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import { isUserCollection, isUserDatabase, splitNamespace } from '../domain/namespace.ts'
 import { isRenamedAcrossDatabases } from '../domain/namespace-filter.ts'
+import { type NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { bsonType, embedded, fieldNamed, isTruthy, readFields, stringOf } from '../domain/raw-bson.ts'
 import { canBecomeKey, requestedShardKey, type ShardKey, sameShardKey, toShardKey } from '../domain/shard-key.ts'
 import type { ShardingEntry } from '../domain/start-request.ts'
@@ -37,14 +38,14 @@ export interface Distribution {
  * always `{_id: 1}` and does not mean that the collection is sharded
  * (https://www.mongodb.com/docs/manual/reference/inconsistency-type/TrackedUnshardedCollectionHasInvalidKey/).
  */
-export function toDistribution(document: Buffer): Distribution | null {
+export function toDistribution(document: Buffer, names: NamespaceRemap = noRemap): Distribution | null {
   const fields = readFields(document)
   const uuid = fieldNamed(fields, 'uuid')
   const key = fieldNamed(fields, 'key')
   const collation = fieldNamed(fields, 'defaultCollation')
   if (uuid?.[0] !== bsonType.binary || !key) return null
   return {
-    name: stringOf(fieldNamed(fields, '_id')) ?? '',
+    name: names.namespaceOnSource(stringOf(fieldNamed(fields, '_id')) ?? ''),
     uuid: uuid.latin1Slice(6),
     key: isTruthy(fieldNamed(fields, 'unsplittable')) ? null : toShardKey(readFields(embedded(key))),
     collated: collation !== undefined && readFields(embedded(collation)).length > 0,
@@ -57,9 +58,9 @@ export function toDistribution(document: Buffer): Distribution | null {
 export async function readDistributions(cluster: Cluster, database?: string): Promise<Distribution[]> {
   if (!cluster.sharded) return []
   // The range from "name." up to "name/" ("/" follows "." in ASCII) uses the index on _id without a regular expression.
-  const range = database === undefined ? {} : { _id: { $gte: `${database}.`, $lt: `${database}/` } }
-  const found = await readConfig(cluster, 'collections', range)
-  return found.map(toDistribution).filter((one) => one !== null)
+  const named = database === undefined ? null : cluster.names.onDestination(database)
+  const range = named === null ? {} : { _id: { $gte: `${named}.`, $lt: `${named}/` } }
+  return await readCollections(cluster, range)
 }
 
 /** Returns the distribution of one collection, or undefined if it is not tracked or was renamed. */
@@ -69,8 +70,13 @@ export async function readDistribution(
   uuid: string,
 ): Promise<Distribution | undefined> {
   if (!cluster.sharded) return undefined
-  const found = (await readConfig(cluster, 'collections', { _id: name })).map(toDistribution)
-  return found.find((one) => one?.uuid === uuid) ?? undefined
+  const found = await readCollections(cluster, { _id: cluster.names.namespaceOnDestination(name) })
+  return found.find((one) => one.uuid === uuid)
+}
+
+async function readCollections(cluster: Cluster, filter: Document): Promise<Distribution[]> {
+  const found = await readConfig(cluster, 'collections', filter)
+  return found.map((document) => toDistribution(document, cluster.names)).filter((one) => one !== null)
 }
 
 export type ShardingEntries = readonly ShardingEntry[]
@@ -160,7 +166,7 @@ export async function readPlacements(cluster: Cluster, database?: string): Promi
   if (!cluster.sharded) return []
   const reply = await cluster.read('config', {
     find: 'databases',
-    filter: database === undefined ? {} : { _id: database },
+    filter: database === undefined ? {} : { _id: cluster.names.onDestination(database) },
     batchSize: databasesMax,
     singleBatch: true,
     readConcern: { level: 'majority' },
@@ -172,7 +178,8 @@ export async function readPlacements(cluster: Cluster, database?: string): Promi
       lastMod?: number
     }
     const creation = uuid ? new UUID(uuid.buffer).toHexString() : String(timestamp ?? '')
-    return { database: found['_id'] as string, primary: found['primary'] as string, version: `${creation}:${lastMod}` }
+    const database = cluster.names.onSource(found['_id'] as string)
+    return { database, primary: found['primary'] as string, version: `${creation}:${lastMod}` }
   })
 }
 

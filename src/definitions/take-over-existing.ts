@@ -68,7 +68,9 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {
       await destination.write(database, { drop: name, ...(uuid && { collectionUUID: toUuid(uuid) }) })
-      const logged = { namespace: namespace(database, name), fate: known ? 'replaced' : fate }
+      const dropped = namespace(database, name)
+      const { names } = destination
+      const logged = { namespace: dropped, ...names.differing(dropped), fate: known ? 'replaced' : fate }
       context.journal?.('existing namespace dropped', logged)
     }
   }

@@ -57,7 +57,7 @@ export async function copyZones(
     const name = namespace(entry.database, entry.name)
     await copyRanges(
       change,
-      name,
+      { name, shown: destination.names.shown(name) },
       wanted.get(namespace(entry.database, entry.sourceName)) ?? [],
       existing.get(name) ?? [],
     )
@@ -82,12 +82,12 @@ async function addShards(
 /** Removes unwanted ranges first, because the server refuses a range that overlaps another. */
 async function copyRanges(
   change: Change,
-  name: string,
+  { name, shown }: { name: string; shown: string },
   wanted: readonly ZoneRange[],
   existing: readonly ZoneRange[],
 ): Promise<void> {
   const update = (range: ZoneRange, zone: string | null): Promise<void> =>
-    change(`a range of ${name} in the zone ${range.zone}`, {
+    change(`a range of ${shown} in the zone ${range.zone}`, {
       updateZoneKeyRange: name,
       min: commandValue(range.min),
       max: commandValue(range.max),

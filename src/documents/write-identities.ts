@@ -240,7 +240,7 @@ export class DocumentWriter {
   }
 
   #refusal({ database, name }: CatalogEntry, error: StatementError, idElement: Buffer): FatalError {
-    const of = namespace(database, name)
+    const of = this.#destination.names.shown(namespace(database, name))
     const cause = new RefusedStatement(error)
     addCircumstances(cause, { cluster: this.#destination.name, command: error.command, namespace: of })
     return new FatalError(

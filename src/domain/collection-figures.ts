@@ -1,7 +1,10 @@
 /** The progress of a sync for each of its collections, as `GET /api/v1/collections` shows it. */
 
 export interface CollectionRow {
+  /** With the source's name of the database. */
   namespace: string
+  /** Present if the database has another name on the destination. */
+  destinationNamespace?: string
   copy: {
     ended: boolean
     /** True if the copy compares the collection with that of the destination and writes only the differences. */

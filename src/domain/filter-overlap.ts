@@ -1,4 +1,5 @@
 import { isWhole, type Matches, mayHold, type NamespaceFilters, selects } from './namespace-filter.ts'
+import type { NamespaceRemap } from './namespace-remap.ts'
 import type { NamespaceFilter, NamespacePattern } from './start-request.ts'
 
 /** The names of databases, or of the collections of a database. */
@@ -9,6 +10,45 @@ type Names =
 
 const all: Names = { kind: 'matching', patterns: [] }
 const everything: readonly Partial<NamespaceFilter>[] = [{}]
+
+/** What a sync writes to on the destination. */
+export interface Written {
+  filters: NamespaceFilters
+  names: NamespaceRemap
+}
+
+/**
+ * Where two syncs overlap on the destination, by the names that they give the databases there. Outside the names that
+ * one of them changes, both have the source's names. Each of the other names belongs to one database of each source.
+ */
+export function overlapOnDestination(one: Written, other: Written, matches: Matches): string | null {
+  const changed = [...new Set([...one.names.renamed, ...other.names.renamed].map(([, destination]) => destination))]
+  for (const database of changed) {
+    const found = overlapOf(within(one, database, matches), within(other, database, matches), matches)
+    if (found !== null) return found
+  }
+  const { includeNamespaces, excludeNamespaces } = one.filters
+  const both = [...(excludeNamespaces ?? []), ...changed.map((database) => ({ database }))]
+  return overlapOf({ includeNamespaces, excludeNamespaces: both }, other.filters, matches)
+}
+
+/** What a sync selects of the database that has this name on the destination, as filters with that name. */
+function within({ filters, names }: Written, database: string, matches: Matches): NamespaceFilters {
+  const onSource = names.onSource(database)
+  const renamed = (entries: readonly Partial<NamespaceFilter>[]): NamespaceFilter[] =>
+    entries
+      .filter((entry) => !isEmpty(common({ kind: 'listed', names: [onSource] }, databasesOf(entry), matches)))
+      .map(({ collections, collectionsRegex }) => ({
+        database,
+        ...(collections && { collections }),
+        ...(collectionsRegex && { collectionsRegex }),
+      }))
+  const { includeNamespaces, excludeNamespaces } = filters
+  return {
+    includeNamespaces: renamed(includeNamespaces ?? everything),
+    excludeNamespaces: excludeNamespaces && renamed(excludeNamespaces),
+  }
+}
 
 /**
  * Describes for an operator where two filters overlap: `shop.orders`, `shop.*`, or the databases concerned. Returns null

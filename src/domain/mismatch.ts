@@ -3,7 +3,10 @@
  * document value other than `_id`.
  */
 export interface Mismatch {
+  /** With the source's name of the database. */
   namespace: string
+  /** Present in an answer if the database has another name on the destination. It is not stored. */
+  destinationNamespace?: string
   kind: 'missing' | 'extra' | 'content' | 'index' | 'option' | 'collection'
   /** `_id` as canonical Extended JSON; absent for an index, an option and a collection. */
   id?: unknown

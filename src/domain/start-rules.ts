@@ -19,6 +19,12 @@ export function refuseContradictions(configuration: StartConfiguration): void {
       "reversible: true is not supported with buildIndexes 'never'; set buildIndexes to 'beforeDataCopy' or reversible to false",
     )
   }
+  if (configuration.namespaceRemap) {
+    throw new RefusedError(
+      'ReversibleNotSupported',
+      'reversible: true is not supported with namespaceRemap; leave namespaceRemap out or set reversible to false',
+    )
+  }
   if (isFiltered(configuration)) {
     throw new RefusedError(
       'ReversibleNotSupported',

@@ -2,10 +2,12 @@ import { type ClientSession, type Document, MongoClient, type ReadPreference, Ti
 import { addCircumstances } from '../domain/circumstances.ts'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { metadataDatabase, namespace } from '../domain/namespace.ts'
+import { type NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import type { CopyReadPreference } from '../domain/read-preference.ts'
 import { shardUri } from '../domain/shard-uri.ts'
 import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
 import { ClusterWriter } from './cluster-writer.ts'
+import { renamedCommand } from './renamed-command.ts'
 import type { RetryMonitor } from './retry.ts'
 import './reset-connections.ts'
 import { untilIdle } from './running-operations.ts'
@@ -69,6 +71,12 @@ export class Cluster {
    * process takes part in a sync. It does not change while the process takes part.
    */
   metadataDatabase: string = metadataDatabase
+  /**
+   * The names that this cluster, as the destination of the sync, gives the source's databases. Callers name databases as
+   * on the source, in commands and in administrative namespaces. Queries of the config database and all replies have the
+   * names of this cluster, and their readers convert them.
+   */
+  names: NamespaceRemap = noRemap
   /** Called before each write. Throws when this instance must not write because its lease has expired. */
   fence: () => void = () => {}
   /**
@@ -117,6 +125,17 @@ export class Cluster {
   get hosts(): string[] {
     const named = this.client.options.srvHost ? [] : this.client.options.hosts.map(String)
     return [...new Set([...named, ...this.#servers])]
+  }
+
+  /**
+   * A second connection to this cluster that gives databases other names, for checks beside a sync that is running. The
+   * caller closes it.
+   */
+  openWith(names: NamespaceRemap): Cluster {
+    const { version, sharded, idsMayRepeat, before6, writesCarryBypass } = this
+    const opened = new Cluster(this.name, this.#uri, this.#appName)
+    const facts = { version, sharded, idsMayRepeat, before6, writesCarryBypass }
+    return Object.assign(opened, facts, { metadataDatabase: this.metadataDatabase, names })
   }
 
   /**
@@ -205,9 +224,9 @@ export class Cluster {
     options: CommandOptions,
   ): Promise<Document> {
     if (this.#clock) session.advanceClusterTime(this.#clock)
-    const limited = withOwnLimit(command)
+    const limited = withOwnLimit(renamedCommand(this.names, database, command))
     const sent = this.#clock ? { ...limited, $clusterTime: this.#clock } : limited
-    const reply = await this.client.db(database).command(sent, {
+    const reply = await this.client.db(this.names.onDestination(database)).command(sent, {
       session,
       ...(options.readPreference ? { readPreference: options.readPreference } : {}),
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
@@ -225,7 +244,8 @@ export class Cluster {
 
   /** Adds to the error the command and the cluster that caused it. */
   named(error: unknown, database: string, command: Document): unknown {
-    addCircumstances(error, { cluster: this.name, ...nameOf(database, command) })
+    const sent = renamedCommand(this.names, database, command)
+    addCircumstances(error, { cluster: this.name, ...nameOf(this.names.onDestination(database), sent) })
     return error
   }
 

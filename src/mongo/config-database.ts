@@ -52,12 +52,13 @@ export interface ZoneRange {
 
 /** Returns the zone ranges of one collection, or of all collections, in the order of their bounds. */
 export async function readZoneRanges(cluster: Cluster, namespace?: string): Promise<ZoneRange[]> {
-  const filter = namespace === undefined ? {} : { ns: namespace }
+  const { names } = cluster
+  const filter = namespace === undefined ? {} : { ns: names.namespaceOnDestination(namespace) }
   return (await readConfig(cluster, 'tags', filter, { ns: 1, min: 1 })).map((bytes) => {
     const fields = readFields(bytes)
     const [min, max] = boundsOf(fields)
     return {
-      ...{ namespace: stringOf(fieldNamed(fields, 'ns')) ?? '', min, max },
+      ...{ namespace: names.namespaceOnSource(stringOf(fieldNamed(fields, 'ns')) ?? ''), min, max },
       zone: stringOf(fieldNamed(fields, 'tag')) ?? '',
     }
   })

@@ -60,9 +60,11 @@ const instancesVersion = { writes: 2, reads: [1, 2] } as const
  * Returns the version of the record of a sync. It is higher than 1 only if the configuration has a value that earlier
  * releases do not know. They would treat any value of `buildIndexes` except `never` as `beforeDataCopy`, and build other
  * indexes, or build them at another time. They would ignore `timeseries: skip`, and end in FAILED when they find a
- * time-series collection. They would ignore the options of a sharding entry, and shard its collection without them.
+ * time-series collection. They would ignore the options of a sharding entry, and shard its collection without them. They would
+ * ignore `namespaceRemap`, and write to databases that have the names of the source.
  */
 function recordVersion({ configuration }: SyncRecord): number {
+  if (configuration.namespaceRemap) return 5
   if (configuration.sharding?.shardingEntries.some(hasShardingOptions)) return 4
   if (configuration.timeseries === 'skip') return 3
   return knownToVersion1.has(configuration.buildIndexes) ? 1 : 2
@@ -99,7 +101,7 @@ export class Metadata {
     const stored = (version?: StoredVersion) => new StoredDocuments(destination, context, version, database)
     this.#stored = stored()
     this.#instances = stored(instancesVersion)
-    this.#records = (writes) => stored({ writes, reads: [1, 2, 3, 4] })
+    this.#records = (writes) => stored({ writes, reads: [1, 2, 3, 4, 5] })
     this.segments = new SegmentStore(stored, coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = stored(collectionsVersion)
@@ -277,30 +279,33 @@ function recordOf(found: Document): SyncRecord {
 
 /**
  * Sets the defaults of fields that may be missing. Earlier releases did not store these fields, and `storedRecord` omits
- * the last three if they have their defaults. The order of the fields is that of a new request.
+ * the last four if they have their defaults. The order of the fields is that of a new request.
  */
 function configurationOf({
   existingData = 'refuse',
   timeseries = 'refuse',
   copyInNaturalOrder = null,
   detectRandomId = true,
+  namespaceRemap = null,
   ...others
 }: Document): StartConfiguration {
-  return { ...others, existingData, timeseries, copyInNaturalOrder, detectRandomId } as unknown as StartConfiguration
+  const newer = { existingData, timeseries, copyInNaturalOrder, detectRandomId, namespaceRemap }
+  return { ...others, ...newer } as unknown as StartConfiguration
 }
 
 /**
  * Omits newer fields that have their defaults, so that an earlier release finds only fields that it knows in the record.
- * An earlier release refuses a record with `skip` because of its version (`recordVersion`). For a collection that is to
+ * An earlier release refuses a record with `skip` or `namespaceRemap` because of its version (`recordVersion`). For a collection that is to
  * be copied in natural order, it would plan segments by ranges of `_id`, which is correct too. It refuses a stored plan
  * in natural order (`SegmentStore`).
  */
 function storedRecord({ configuration, ...others }: SyncRecord): Document {
-  const { timeseries, copyInNaturalOrder, detectRandomId, ...known } = configuration
+  const { timeseries, copyInNaturalOrder, detectRandomId, namespaceRemap, ...known } = configuration
   const newer = {
     ...(timeseries === 'skip' && { timeseries }),
     ...(copyInNaturalOrder && { copyInNaturalOrder }),
     ...(detectRandomId === false && { detectRandomId }),
+    ...(namespaceRemap && { namespaceRemap }),
   }
   return { configuration: { ...known, ...newer }, ...others }
 }

@@ -1,4 +1,5 @@
 import { BSON, type ClientSession, type Document, Long, type ReadPreference } from 'mongodb'
+import { splitNamespace } from '../domain/namespace.ts'
 import type { Cluster } from './cluster.ts'
 import { stayAtOneMember, stayAtOneRouter } from './same-server.ts'
 
@@ -30,7 +31,7 @@ export class RawCursor {
     this.#from = from
     this.#first = toBatch(reply)
     this.#id = openId(reply)
-    this.#collection = (reply['cursor'].ns as string).slice(database.length + 1)
+    this.#collection = splitNamespace(reply['cursor'].ns as string).collection
   }
 
   /** @param readPreference which members of a replica set may answer; by default only the primary */

@@ -2,6 +2,7 @@ import pLimit from 'p-limit'
 import type { CollectionRow, CollectionsPage, CollectionsReport } from '../domain/collection-figures.ts'
 import { countIndexes } from '../domain/count-indexes.ts'
 import { indexName } from '../domain/definition.ts'
+import { NamespaceRemap } from '../domain/namespace-remap.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { CollectionFigures, StoredFigures } from '../mongo/collection-figures.ts'
 
@@ -22,6 +23,7 @@ interface Kept {
 export class CollectionReports {
   readonly #figures: CollectionFigures
   readonly #configuration: StartConfiguration
+  readonly #names: NamespaceRemap
   readonly #kept = new Map<string, Kept>()
   /** Only one page is read at a time. */
   readonly #reads = pLimit(1)
@@ -29,6 +31,7 @@ export class CollectionReports {
   constructor(figures: CollectionFigures, configuration: StartConfiguration) {
     this.#figures = figures
     this.#configuration = configuration
+    this.#names = new NamespaceRemap(configuration.namespaceRemap)
   }
 
   /**
@@ -69,6 +72,7 @@ export class CollectionReports {
     const refused = one.awaitsIndexes ? one.indexes.map(indexName) : one.refusedIndexes
     return {
       namespace: one.namespace,
+      ...this.#names.differing(one.namespace),
       copy: {
         ended: one.copied,
         converging: one.converging,

@@ -2,6 +2,7 @@ import { findMissing } from '../definitions/missing-collections.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
+import type { Cluster } from '../mongo/cluster.ts'
 import { retry } from '../mongo/retry.ts'
 import { hexOfUuid } from '../mongo/uuid.ts'
 import type { SyncSession } from './sync-session.ts'
@@ -33,13 +34,17 @@ export async function convergeMissing(
     findMissing({ source, destination }, entries),
   )
   if (missing.length === 0) return
-  if (isCommitting) throw refusalFor(missing, accepted)
+  if (isCommitting) throw refusalFor(missing, accepted, destination)
   context.journal?.('convergence requested', { all: false })
   await peers.converge(missing.map(({ uuid }) => hexOfUuid(uuid)).sort(), sync.context.convergences, until)
 }
 
-export function refusalFor(missing: readonly CatalogEntry[], accepted: 'repair' | 'abort'): RefusedError {
-  const names = missing.map(({ database, name }) => namespace(database, name)).sort()
+export function refusalFor(
+  missing: readonly CatalogEntry[],
+  accepted: 'repair' | 'abort',
+  destination: Pick<Cluster, 'names'>,
+): RefusedError {
+  const names = missing.map(({ database, name }) => destination.names.shown(namespace(database, name))).sort()
   const more = names.length > namedMax ? ` and ${names.length - namedMax} more` : ''
   const remedy =
     accepted === 'repair'

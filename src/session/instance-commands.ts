@@ -275,7 +275,11 @@ export class InstanceCommands implements Instance {
     if (!session) return { mismatches: [], total: 0 }
     try {
       const { mismatches, total } = await session.verification.store.readVerdict()
-      return { mismatches: mismatches as Mismatch[], total }
+      const { names } = session.destination
+      return {
+        mismatches: (mismatches as Mismatch[]).map((one) => ({ ...one, ...names.differing(one.namespace) })),
+        total,
+      }
     } catch (error) {
       throw asRefusal(error, 'mismatches')
     }

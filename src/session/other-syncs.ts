@@ -3,12 +3,13 @@ import { findingsOf } from '../checks/check.ts'
 import { blocksDestination } from '../commit/write-blocking.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { type Failure, type FailureName, FatalError, RefusedError, toFailure } from '../domain/errors.ts'
-import { overlapOf } from '../domain/filter-overlap.ts'
+import { overlapOnDestination, type Written } from '../domain/filter-overlap.ts'
 import { currentFilters } from '../domain/filter-request.ts'
 import type { Finding } from '../domain/finding.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
 import { metadataDatabase, metadataDatabasePattern, syncNameOf } from '../domain/namespace.ts'
 import type { Matches, NamespaceFilters } from '../domain/namespace-filter.ts'
+import { NamespaceRemap } from '../domain/namespace-remap.ts'
 import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
 import type { BothClusters, Cluster } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
@@ -31,6 +32,7 @@ interface OtherSync {
   sync: SyncSnapshot
   /** The filters in force, and replaced ones: the plan of their replacement may still drop their collections. */
   filters: NamespaceFilters[]
+  names: NamespaceRemap
 }
 
 interface Beside extends BothClusters {
@@ -39,7 +41,7 @@ interface Beside extends BothClusters {
 
 export interface OtherSyncsParts extends Beside {
   /** The record of this sync. */
-  record: Pick<SyncRecord, 'sourceIdentity' | 'destinationIdentity'>
+  record: Pick<SyncRecord, 'sourceIdentity' | 'destinationIdentity' | 'configuration'>
   selection: () => Selection
 }
 
@@ -62,11 +64,12 @@ export async function refuseBeside(configuration: StartConfiguration, clusters: 
         'ConfigurationMismatch',
         `--syncName: ${named(other)} has the same name except for upper and lower case, which the server does not accept; choose another name`,
       )
-    const overlap = await overlapWith(source, configuration, other)
+    const names = new NamespaceRemap(configuration.namespaceRemap)
+    const overlap = await overlapWith(source, { filters: configuration, names }, other)
     if (overlap !== null)
       throw new RefusedError(
         'SyncsOverlap',
-        `${named(other)} syncs into the same destination, and both select ${overlap}; change the filters (includeNamespaces, excludeNamespaces) so that they list other databases or collections ` +
+        `${named(other)} syncs into the same destination, and both select ${overlap}${there(names, other)}; change the filters (includeNamespaces, excludeNamespaces) so that they list other databases or collections ` +
           '(excluding by collectionsRegex is not enough), or remove that sync with tandem clean if it has ended',
       )
     const blocks =
@@ -130,11 +133,14 @@ export class OtherSyncs {
     // A commit waits for this check, so the reads are sent at the same time.
     const [, others] = await both(refuseOlder(), readOthers({ source, destination, context }, 'skip'))
     for (const other of others) {
-      const overlap = await retry('comparing filters', context, () => overlapWith(source, selection().filters, other))
+      const names = new NamespaceRemap(record.configuration.namespaceRemap)
+      const overlap = await retry('comparing filters', context, () =>
+        overlapWith(source, { filters: selection().filters, names }, other),
+      )
       if (overlap === null) continue
       throw new FatalError(
         'SyncsOverlap',
-        `${named(other)} syncs into the same destination, and both select ${overlap}. Nothing else was changed. Stop one of them, ` +
+        `${named(other)} syncs into the same destination, and both select ${overlap}${there(names, other)}. Nothing else was changed. Stop one of them, ` +
           'remove it with tandem clean or change its filters, compare the namespace with its source, and send resume',
       )
     }
@@ -222,7 +228,8 @@ async function readOther(destination: Cluster, database: string, context: RetryC
   const sync = await new SyncStore(destination, context, record.generation, database).load()
   const { filters, filterChange } = sync.context
   const inForce = currentFilters(record.configuration, filters)
-  return { database, record, sync, filters: [inForce, ...(filterChange?.before ?? [])] }
+  const names = new NamespaceRemap(record.configuration.namespaceRemap)
+  return { database, record, sync, filters: [inForce, ...(filterChange?.before ?? [])], names }
 }
 
 async function listMetadata(cluster: Cluster, context: RetryContext): Promise<string[]> {
@@ -233,21 +240,31 @@ async function listMetadata(cluster: Cluster, context: RetryContext): Promise<st
   return (reply['databases'] as { name: string }[]).map(({ name }) => name).sort()
 }
 
-async function overlapWith(source: Cluster, own: NamespaceFilters, other: OtherSync): Promise<string | null> {
-  for (const filters of other.filters) {
-    const overlap = overlapOf(own, filters, await evaluated(source, [own, filters]))
+async function overlapWith(source: Cluster, own: Written, { filters, names }: OtherSync): Promise<string | null> {
+  for (const one of filters) {
+    const overlap = overlapOnDestination(
+      own,
+      { filters: one, names },
+      await evaluated(source, own, { filters: one, names }),
+    )
     if (overlap !== null) return overlap
   }
   return null
 }
 
+/** Says that an overlap is named as on the destination, if one of the syncs gives databases other names there. */
+function there(own: NamespaceRemap, other: OtherSync): string {
+  return own.isIdentity && other.names.isIdentity ? '' : ' on the destination'
+}
+
 /** Lets the source evaluate every pattern in these filters against every name in them. */
-async function evaluated(source: Cluster, filters: readonly NamespaceFilters[]): Promise<Matches> {
-  const entries = filters.flatMap(({ includeNamespaces, excludeNamespaces }): NamespaceFilter[] => [
+async function evaluated(source: Cluster, ...syncs: Written[]): Promise<Matches> {
+  const entries = syncs.flatMap(({ filters: { includeNamespaces, excludeNamespaces } }): NamespaceFilter[] => [
     ...(includeNamespaces ?? []),
     ...(excludeNamespaces ?? []),
   ])
-  const databases = entries.flatMap(({ database }) => (database === undefined ? [] : [database]))
+  const listed = entries.flatMap(({ database }) => (database === undefined ? [] : [database]))
+  const databases = [...listed, ...syncs.flatMap(({ names }) => names.renamed.flat())]
   const collections = entries.flatMap((entry) => entry.collections ?? [])
   return await new Selection(source, { includeNamespaces: entries, excludeNamespaces: null }).matches(
     databases,

@@ -7,6 +7,7 @@ import { checkDrainingShards } from '../checks/draining-shards.ts'
 import { checkDuplicateIds } from '../checks/duplicate-ids.ts'
 import { checkExistingData } from '../checks/existing-data.ts'
 import { checkIndexLimit } from '../checks/index-limit.ts'
+import { checkNamespaceRemap, checkRemapCollisions } from '../checks/namespace-remap.ts'
 import { checkOplogWindow } from '../checks/oplog-window.ts'
 import { checkOptions, checkReversible } from '../checks/options.ts'
 import { checkPrivileges } from '../checks/privileges.ts'
@@ -24,6 +25,7 @@ import { type ListedCollection, listCollections, listDatabases } from '../defini
 import { RefusedError } from '../domain/errors.ts'
 import type { CheckOptions, Finding } from '../domain/finding.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { readFacts } from '../mongo/identity.ts'
@@ -41,6 +43,7 @@ const refusingAfterReads: Check[] = [
     await selection.refuseBadPatterns()
     return []
   },
+  checkNamespaceRemap,
   checkPatchRelease,
   checkCollections,
   checkShardingEntries,
@@ -62,6 +65,7 @@ const ofFilter: Check[] = [
     await selection.refuseBadPatterns()
     return []
   },
+  checkRemapCollisions,
   checkCollections,
   checkShardingEntries,
   checkIndexLimit,
@@ -88,8 +92,10 @@ const advising: Check[] = [
 
 /** Throws RefusedError with the reason and the remedy of the first error that a check finds. Writes nothing. */
 export async function checkStart(clusters: CheckedClusters): Promise<CheckedStart> {
-  await refuseErrors(refusingAtOnce, clusters)
-  await refuseErrors(refusingAfterReads, clusters)
+  await withNames(clusters, async (named) => {
+    await refuseErrors(refusingAtOnce, named)
+    await refuseErrors(refusingAfterReads, named)
+  })
   return clusters.facts
 }
 
@@ -126,6 +132,10 @@ export async function findEverything(
   { skipDiskSpaceCheck }: CheckOptions,
 ): Promise<Finding[]> {
   const clusters = await readClusters(configuration, source, destination)
+  return await withNames(clusters, (named) => findAll(named, skipDiskSpaceCheck))
+}
+
+async function findAll(clusters: CheckedClusters, skipDiskSpaceCheck: boolean): Promise<Finding[]> {
   const findings: Finding[] = []
   const advice = skipDiskSpaceCheck ? advising.filter((check) => check !== checkDisk) : advising
   for (const check of [...refusing, ...advice]) findings.push(...(await findingsOf(() => check(clusters))))
@@ -150,6 +160,30 @@ export async function readClusters(
 }
 
 /**
+ * Runs checks in which the destination gives databases the names of this configuration. The clusters may be in use by a
+ * sync with other names, possibly in the other direction, so other connections are used where names differ.
+ */
+async function withNames<T>(clusters: CheckedClusters, work: (named: CheckedClusters) => Promise<T>): Promise<T> {
+  const opened: Cluster[] = []
+  const named = (cluster: Cluster, names: NamespaceRemap): Cluster => {
+    if (cluster.names.isIdentity && names.isIdentity) return cluster
+    const other = cluster.openWith(names)
+    opened.push(other)
+    return other
+  }
+  const source = named(clusters.source, noRemap)
+  const destination = named(clusters.destination, new NamespaceRemap(clusters.configuration.namespaceRemap))
+  try {
+    const { configuration } = clusters
+    const selection =
+      source === clusters.source ? clusters.selection : new Selection(source, configuration, configuration.timeseries)
+    return await work({ ...clusters, source, destination, selection })
+  } finally {
+    await Promise.all(opened.map((one) => one.close()))
+  }
+}
+
+/**
  * Throws RefusedError DestinationNotEmpty when the destination holds a selected collection. Other collections may exist
  * there, and remain.
  */
@@ -161,14 +195,14 @@ async function refuseNonEmpty(source: Cluster, destination: Cluster, selection: 
     if (found && selection.events === null) {
       throw new RefusedError(
         'DestinationNotEmpty',
-        `the destination holds ${namespace(database, found.name)}; drop its user databases first, or start with "existingData": "converge"`,
+        `the destination holds ${destination.names.shown(namespace(database, found.name))}; drop its user databases first, or start with "existingData": "converge"`,
       )
     }
     const taken = found ?? (await takenBySkipped(source, selection, database, listed))
     if (taken) {
       throw new RefusedError(
         'DestinationNotEmpty',
-        `the destination holds ${namespace(database, taken.name)}, which is to be synced; drop it first, or start with "existingData": "converge"`,
+        `the destination holds ${destination.names.shown(namespace(database, taken.name))}, which is to be synced; drop it first, or start with "existingData": "converge"`,
       )
     }
   }

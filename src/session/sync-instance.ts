@@ -13,6 +13,7 @@ import type { Finding } from '../domain/finding.ts'
 import { both } from '../domain/in-parallel.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
 import { type LoadLevel, noLimits } from '../domain/limits.ts'
+import { noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
@@ -265,7 +266,7 @@ export class SyncInstance {
     // The next attempt uses the same incarnation, so the server could not distinguish the writes of both attempts.
     await session?.lease.attemptEnded()
     // The next sync may have this cluster as its source and use another lease.
-    if (session) Object.assign(session.destination, { fence: () => {}, sessions: null })
+    if (session) Object.assign(session.destination, { fence: () => {}, sessions: null, names: noRemap })
     this.#current.session = null
     this.#stored.wake()
   }

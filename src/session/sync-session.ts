@@ -11,6 +11,7 @@ import { SyncStore } from '../coordination/sync-store.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { currentFilters, sameFilters } from '../domain/filter-request.ts'
+import { NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { CollectionFigures } from '../mongo/collection-figures.ts'
@@ -114,6 +115,8 @@ export class SyncSession {
     this.failureDetector = parts.storeDecides ? new StoreFailureDetector(liveness) : null
     const lease = new Lease(destination, OwnershipStore.leaseName(owner.id), owner, context, this.failureDetector)
     this.lease = lease
+    source.names = noRemap
+    destination.names = new NamespaceRemap(record.configuration.namespaceRemap)
     destination.fence = () => lease.fence()
     destination.sessions = lease.sessions
     const term = new LeaseTerm(context)

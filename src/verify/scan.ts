@@ -271,7 +271,7 @@ export class Scan {
     const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0
     this.#misses.set(uuid, misses)
     if (misses < missesMax) return
-    throw droppedByAnother(entry, 'verifying')
+    throw droppedByAnother(destination, entry, 'verifying')
   }
 
   async #read({ entry, ordinal: _, ...bounds }: Range, progressed: Progressed) {

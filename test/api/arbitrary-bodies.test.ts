@@ -46,6 +46,7 @@ const field = fc.constantFrom(
   'timeseries',
   'copyInNaturalOrder',
   'detectRandomId',
+  'namespaceRemap',
   '__proto__',
   'constructor',
   'toString',
@@ -106,7 +107,7 @@ test('an accepted start calls the instance once with a complete and consistent c
       if (configuration === undefined) return
       expect(configuration.source).not.toBe(configuration.destination)
       expect(configuration.buildIndexes === 'never' && configuration.reversible).toBe(false)
-      expect(Object.keys(configuration)).toHaveLength(14)
+      expect(Object.keys(configuration)).toHaveLength(15)
     }),
     { numRuns: 500 },
   )

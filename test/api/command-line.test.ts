@@ -333,6 +333,18 @@ describe('client commands', () => {
       },
     })
     expect(refused(['start', '--copyInNaturalOrder', 'admin'])).toMatch(/never synced/)
+    expect(request('check', '--remap', 'shop=store', '--remap', 'store=shop').body).toEqual({
+      inline: {
+        namespaceRemap: [
+          { from: { database: 'shop' }, to: { database: 'store' } },
+          { from: { database: 'store' }, to: { database: 'shop' } },
+        ],
+      },
+    })
+    for (const text of ['shop', 'shop=', '=store', 'a=b=c'])
+      expect(refused(['start', '--remap', text])).toMatch(/form source=destination/)
+    expect(refused(['start', '--remap', 'shop.a=store.a'])).toMatch(/Only whole databases/)
+    expect(refused(['start', '--remap', 'a=c', '--remap', 'b=c'])).toMatch(/is the target of namespaceRemap\[0\]/)
     expect(request('start', '--enableUserWriteBlocking', 'true').body).toEqual({
       inline: { enableUserWriteBlocking: true },
     })

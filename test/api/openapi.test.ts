@@ -108,6 +108,7 @@ describe('the body of start', () => {
       timeseries: { type: 'string', enum: ['refuse', 'skip'], default: 'refuse' },
       copyInNaturalOrder: { anyOf: [{ type: 'boolean' }, { type: 'array' }] },
       detectRandomId: { type: 'boolean', default: true },
+      namespaceRemap: { type: 'array' },
       skipDiskSpaceCheck: { type: 'boolean', default: false },
     }
     expect(Object.keys(properties).sort()).toEqual(Object.keys(table).sort())

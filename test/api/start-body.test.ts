@@ -43,6 +43,7 @@ describe('fields and defaults', () => {
       timeseries: 'refuse',
       copyInNaturalOrder: null,
       detectRandomId: true,
+      namespaceRemap: null,
     })
   })
 
@@ -79,6 +80,29 @@ describe('fields and defaults', () => {
     const { configuration } = await send({ ...minimalStart, detectRandomId: false })
     expect(configuration).toMatchObject({ detectRandomId: false })
     await expectRefused({ ...minimalStart, detectRandomId: 20 }, 'detectRandomId', /true or false/)
+  })
+
+  test('namespaceRemap names whole databases, in the form of mongosync', async () => {
+    const element = { from: { database: 'shop' }, to: { database: 'store' } }
+    for (const [given, taken] of [
+      [[element], [element]],
+      [[], null],
+    ]) {
+      const { configuration } = await send({ ...minimalStart, namespaceRemap: given })
+      expect(configuration).toMatchObject({ namespaceRemap: taken })
+    }
+    const refused = (namespaceRemap: unknown, field: string, remedy: RegExp) =>
+      expectRefused({ ...minimalStart, namespaceRemap }, field, remedy)
+    await refused(element, 'namespaceRemap', /array/)
+    await refused([{ from: { database: 'shop' } }], 'namespaceRemap[0].to', /required/)
+    await refused([{ ...element, from: {} }], 'namespaceRemap[0].from.database', /required/)
+    await refused([{ ...element, to: { database: '' } }], 'namespaceRemap[0].to.database', /must not be empty/)
+    await refused(
+      [{ ...element, from: { database: 'shop', collection: 'orders' } }],
+      'namespaceRemap[0].from.collection',
+      /unknown/,
+    )
+    await refused([element, { ...element, from: { database: 'b' } }], 'namespaceRemap[1].to.database', /another name/)
   })
 
   test('timeseries is refuse or skip', async () => {

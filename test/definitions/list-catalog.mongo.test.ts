@@ -3,7 +3,9 @@ import path from 'node:path'
 import { type Db, Double } from 'mongodb'
 import { beforeEach, expect, it } from 'vitest'
 import { type ClusterCatalog, listClusterCatalog, readDefinitionsOf } from '../../src/definitions/list-catalog.ts'
+import { listDatabases } from '../../src/definitions/listing.ts'
 import { indexName } from '../../src/domain/definition.ts'
+import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
 import { buildDocument, type RawFields } from '../../src/domain/raw-bson.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { testCluster } from '../mongo/clusters.ts'
@@ -96,6 +98,32 @@ it('both reads return the same definition for every kind of collection, index an
   const staged = shown(await listClusterCatalog(one.cluster))
   expect(staged.length).toBeGreaterThan(20)
   expect(staged).toEqual(shown(await withoutStage(listClusterCatalog)))
+})
+
+it('databases have the names of the source, and collections of other databases are not mistaken for theirs', async () => {
+  await one.client.db('app2').dropDatabase()
+  for (const [database, name] of [
+    ['app', 'of nobody'],
+    ['app2', 'of app'],
+    ['app3', 'of app3'],
+  ] as const)
+    await one.client.db(database).createCollection(name)
+  const names = new NamespaceRemap([{ from: { database: 'app' }, to: { database: 'app2' } }])
+  const read = async (cluster: Cluster): Promise<string[]> => {
+    const named = cluster.openWith(names)
+    try {
+      const catalog = await listClusterCatalog(named)
+      const listed = (await listDatabases(named)).filter((name) => name.startsWith('app'))
+      expect(listed.sort()).toEqual(['app', 'app2', 'app3'])
+      return [...catalog].flatMap(([database, all]) => all.map(({ name }) => `${database}: ${name}`)).sort()
+    } finally {
+      await named.close()
+    }
+  }
+  const expected = ['app2: of nobody', 'app3: of app3', 'app: of app']
+  expect(await read(one.cluster)).toEqual(expected)
+  expect(await withoutStage(read)).toEqual(expected)
+  await Promise.all(['app2', 'app3'].map((database) => one.client.db(database).dropDatabase()))
 })
 
 it('only selected databases are read, including a database that has only system collections', async () => {

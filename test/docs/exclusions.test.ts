@@ -38,7 +38,7 @@ const cases: Record<string, [argv: string[], named: RegExp][]> = {
       ...['--source=cluster0', '--destination=cluster1', '--buildIndexes=never', '--enableUserWriteBlocking=none'],
       ...['--reversible', '--no-verification', '--existingData=converge', '--skipDiskSpaceCheck', '--include=shop'],
       ...['--copyInNaturalOrder=shop', '--no-detectRandomId'],
-      ...['--exclude=shop', '--shardKey=none', '--createSupportingIndexes'],
+      ...['--remap=shop=store', '--exclude=shop', '--shardKey=none', '--createSupportingIndexes'],
     ].flatMap((option): [string[], RegExp][] => {
       const named = new RegExp(`'--body .*'${option.replace(/=.*/, '')}[ ']`)
       return [

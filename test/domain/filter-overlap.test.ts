@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { overlapOf } from '../../src/domain/filter-overlap.ts'
+import { overlapOf, overlapOnDestination, type Written } from '../../src/domain/filter-overlap.ts'
 import { type Matches, type NamespaceFilters, selects } from '../../src/domain/namespace-filter.ts'
+import { NamespaceRemap, noRemap } from '../../src/domain/namespace-remap.ts'
 import type { NamespaceFilter } from '../../src/domain/start-request.ts'
 
 /** Two syncs into one destination must not select a common namespace. */
@@ -146,5 +147,83 @@ describe('filters of any form', () => {
       }),
       { numRuns: 5_000 },
     )
+  })
+
+  const remap = fc
+    .tuple(fc.shuffledSubarray([...databases, 'c']), fc.shuffledSubarray([...databases, 'c']))
+    .map(([from, to]) =>
+      from.flatMap((database, at) => {
+        const target = to[at]
+        return target === undefined || target === database ? [] : [{ from: { database }, to: { database: target } }]
+      }),
+    )
+    .map((renames) => new NamespaceRemap(renames))
+  const sync = fc.record({ filters, names: remap })
+
+  it('write to no common namespace of the destination unless an overlap is found, whatever names they give there', () => {
+    fc.assert(
+      fc.property(sync, sync, (one, other) => {
+        if (overlapOnDestination(one, other, matches) !== null) return
+        for (const database of [...databases, 'c', 'xx'])
+          for (const collection of [...collections, ...temporary, 'z', 'aa'])
+            expect(
+              [one, other].every(({ filters: given, names }) =>
+                selects(given, matches, names.onSource(database), collection),
+              ),
+            ).toBe(false)
+      }),
+      { numRuns: 5_000 },
+    )
+  })
+
+  it('overlap by the same text as before, if no database has another name', () => {
+    fc.assert(
+      fc.property(filters, filters, (one, other) => {
+        const written = [one, other].map((given) => ({ filters: given, names: noRemap })) as [Written, Written]
+        expect(overlapOnDestination(...written, matches)).toBe(overlap(one, other))
+      }),
+    )
+  })
+})
+
+describe('two syncs that give databases other names', () => {
+  const named = (filters: NamespaceFilters, ...renames: [string, string][]): Written => ({
+    filters,
+    names: new NamespaceRemap(renames.map(([from, to]) => ({ from: { database: from }, to: { database: to } }))),
+  })
+  it.each<[string, Written, Written, string | null]>([
+    [
+      'from one name to two',
+      named(including({ database: 'a' }), ['a', 'b']),
+      named(including({ database: 'a' })),
+      null,
+    ],
+    [
+      'from two names to one',
+      named(including({ database: 'a', collections: ['x'] }), ['a', 'b']),
+      named(including({ database: 'b' })),
+      'b.x',
+    ],
+    [
+      'both to one',
+      named(including({ database: 'a' }), ['a', 'c']),
+      named(including({ database: 'b' }), ['b', 'c']),
+      'c.*',
+    ],
+    [
+      'of which one selects everything except what the other writes',
+      named(including({ database: 'a' }), ['a', 'b']),
+      named(excluding({ database: 'b' })),
+      null,
+    ],
+    [
+      'by a pattern',
+      named(including({ databaseRegex: { pattern: '^a' } }), ['a', 'z']),
+      named(including({ database: 'z', collections: ['x'] })),
+      'z.x',
+    ],
+  ])('%s', (_what, one, other, expected) => {
+    expect(overlapOnDestination(one, other, matches)).toBe(expected)
+    expect(overlapOnDestination(other, one, matches)).toBe(expected)
   })
 })

@@ -30,6 +30,7 @@ export const configuration: StartConfiguration = {
   timeseries: 'refuse',
   copyInNaturalOrder: null,
   detectRandomId: true,
+  namespaceRemap: null,
 }
 
 export const promises = ['metadataMove', 'hold', 'leave'] as const

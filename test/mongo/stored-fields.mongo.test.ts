@@ -190,6 +190,7 @@ it('the record of the sync is loaded with all of its stored fields', async () =>
       timeseries: 'skip',
       copyInNaturalOrder: [{ database: 'shop', collections: ['orders'] }],
       detectRandomId: false,
+      namespaceRemap: [{ from: { database: 'shop' }, to: { database: 'store' } }],
       includeNamespaces: [{ databaseRegex: { pattern: '^a', options: 'i' } }],
     } as unknown as StartConfiguration,
     sourceIdentity: 'one',
@@ -278,6 +279,29 @@ it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and ot
   }
 })
 
+it('a record with namespaceRemap is one that earlier releases refuse, and the same start matches it', async () => {
+  const stored = one.client.db(metadataDatabase)
+  const body = { source: 'cluster0', destination: 'cluster1' }
+  const remap = { namespaceRemap: [{ from: { database: 'shop' }, to: { database: 'store' } }] }
+  const record = (more: object): SyncRecord => ({
+    configuration: parseStartBody({ ...body, ...more }),
+    ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
+    ...{ partitions: 17, redis: false, generation: 0 },
+  })
+  for (const more of [{}, remap, { ...remap, timeseries: 'skip' }]) {
+    await stored.collection('sync').deleteMany({})
+    expect(await metadata().createSync(record(more))).toEqual(record(more))
+    const found = await stored.collection('sync').findOne()
+    expect(found).toMatchObject({ schemaVersion: 'namespaceRemap' in more ? 5 : 1 })
+    expect(found?.['configuration'].namespaceRemap !== undefined).toBe('namespaceRemap' in more)
+    const loaded = (await metadata().loadSync())?.configuration as StartConfiguration
+    for (const other of [{}, remap, { ...remap, timeseries: 'skip' }]) {
+      const isSame = JSON.stringify(other) === JSON.stringify(more)
+      expect(sameConfiguration(loaded, parseStartBody({ ...body, ...other }))).toBe(isSame)
+    }
+  }
+})
+
 it('an earlier release refuses the version of the sync record only if it does not know one of its values', async () => {
   const stored = one.client.db(metadataDatabase)
   const record = (buildIndexes: StartConfiguration['buildIndexes'], timeseries: TimeSeries = 'refuse'): SyncRecord => ({
@@ -289,6 +313,7 @@ it('an earlier release refuses the version of the sync record only if it does no
       timeseries,
       copyInNaturalOrder: null,
       detectRandomId: true,
+      namespaceRemap: null,
     } as StartConfiguration,
     ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
     ...{ partitions: 17, redis: false, generation: 0 },

@@ -13,19 +13,21 @@ export interface OlderSync {
   instance: Record<string, unknown>
 }
 
-const configuration: Omit<StartConfiguration, 'existingData' | 'timeseries' | 'copyInNaturalOrder' | 'detectRandomId'> =
-  {
-    source: 'cluster0',
-    destination: 'cluster1',
-    buildIndexes: 'beforeDataCopy',
-    enableUserWriteBlocking: 'sourceAndDestination',
-    writeBlockingGiven: true,
-    includeNamespaces: null,
-    excludeNamespaces: null,
-    reversible: true,
-    sharding: null,
-    verification: { enabled: true },
-  }
+const configuration: Omit<
+  StartConfiguration,
+  'existingData' | 'timeseries' | 'copyInNaturalOrder' | 'detectRandomId' | 'namespaceRemap'
+> = {
+  source: 'cluster0',
+  destination: 'cluster1',
+  buildIndexes: 'beforeDataCopy',
+  enableUserWriteBlocking: 'sourceAndDestination',
+  writeBlockingGiven: true,
+  includeNamespaces: null,
+  excludeNamespaces: null,
+  reversible: true,
+  sharding: null,
+  verification: { enabled: true },
+}
 
 /** The context of an instance that had begun to copy. */
 export const olderContext = {

@@ -111,6 +111,35 @@ it('are refused if their filters overlap or one blocks writes, by names that dif
   expect(await record(`${metadata}_one`)).toEqual(before)
 })
 
+it('may sync one database under several names, and are refused if they meet under one name', async () => {
+  await fill('app', 'shop')
+  const remap = (from: string, to: string) => ({
+    ...of(from),
+    namespaceRemap: [{ from: { database: from }, to: { database: to } }],
+  })
+  await using one = await named('one')
+  expect(await one.post('start', of('app'))).toEqual(accepted)
+  await using two = await named('two')
+  const { status, body } = await two.post('start', remap('shop', 'app'))
+  expect([status, body.error, body.errorDescription]).toEqual([
+    422,
+    'SyncsOverlap',
+    expect.stringMatching(/^the sync "one" .* both select app\.\* on the destination;/),
+  ])
+  expect(await two.post('start', remap('app', 'copy'))).toEqual(accepted)
+  await using three = await named('three')
+  expect((await three.post('start', of('copy'))).body).toMatchObject({ error: 'SyncsOverlap' })
+  // The name on the source is free on the destination, but the sync "one" uses it there.
+  expect(await three.post('start', of('shop'))).toEqual(accepted)
+  await Promise.all([one, two, three].map(canCommit))
+  await rows(sets.sourceClient, 'app').insertOne({ _id: 3 })
+  await Promise.all([one, two, three].map(commit))
+  const selects = (database: string): boolean => database === 'app'
+  for (const renamed of [{}, { app: 'copy' }])
+    expect((await compareBoth(sets.source.uri, sets.destination.uri, { renamed, selects })).differences).toEqual([])
+  expect(await rows(sets.destinationClient, 'copy').countDocuments()).toBe(3)
+})
+
 it('that overlap and are started at the same moment do not both begin', async () => {
   await fill('app')
   await using one = await named('one')

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import { newEntry } from '../../src/domain/catalog.ts'
+import { noRemap } from '../../src/domain/namespace-remap.ts'
 import { refusalFor } from '../../src/session/converge-missing.ts'
 
 /** A resume while a commit is under way that cannot succeed: the refusal names a command that is accepted. */
@@ -10,5 +11,5 @@ it.each([
   ['repair', /app\.things\. Send repair, which aborts the commit/],
   ['abort', /app\.things\. Send abort\. If the state is RUNNING then, send resync/],
 ] as const)('of an instance that accepts %s', (accepted, text) => {
-  expect(refusalFor(missing, accepted).message).toMatch(text)
+  expect(refusalFor(missing, accepted, { names: noRemap }).message).toMatch(text)
 })

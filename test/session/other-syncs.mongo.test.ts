@@ -41,7 +41,7 @@ it('continues, and may be committed, if its user may not read the metadata of a 
     const selection = new Selection(limited, database('app'))
     const others = new OtherSyncs({
       ...{ source: limited, destination: limited, context, selection: () => selection },
-      record: { sourceIdentity: 'zero', destinationIdentity: 'one' },
+      record: storedRecord,
     })
     await others.check(context)
     // A start compares the filters of both, so it needs them.
@@ -89,7 +89,7 @@ it('is refused by the name of the privilege that its user lacks, and nothing is 
 it('ends for a sync of an earlier release between the same clusters, and for no sync with a third one', async () => {
   const cluster = testCluster(one.set.uri)
   try {
-    const record = { sourceIdentity: 'zero', destinationIdentity: 'one' }
+    const record = storedRecord
     const selection = new Selection(cluster, database('app'))
     const others = new OtherSyncs({
       source: cluster,

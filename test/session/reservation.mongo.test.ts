@@ -71,7 +71,7 @@ describe('an expired reservation', () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     const selection = new Selection(source, configuration)
     const others = new OtherSyncs({
-      record: { sourceIdentity: 'zero', destinationIdentity: 'one' },
+      record: { ...storedRecord, configuration },
       source,
       destination,
       context,

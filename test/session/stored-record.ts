@@ -5,7 +5,13 @@ import { olderContext } from '../older/stages-of-0.1.ts'
 /** A configuration in the form in which a record holds it. */
 export const storedConfiguration: StartConfiguration = {
   ...olderContext.configuration,
-  ...{ existingData: 'refuse', timeseries: 'refuse', copyInNaturalOrder: null, detectRandomId: true },
+  ...{
+    existingData: 'refuse',
+    timeseries: 'refuse',
+    copyInNaturalOrder: null,
+    detectRandomId: true,
+    namespaceRemap: null,
+  },
 }
 
 /** The record of a sync between two clusters whose identities are `zero` and `one`. */

@@ -2,8 +2,9 @@ import { MongoClient } from 'mongodb'
 import { audit } from '../../src/comparison/audit.ts'
 import { AuditCluster } from '../../src/comparison/audit-cluster.ts'
 import { differenceLine } from '../../src/comparison/difference.ts'
+import { RenamedDatabases } from '../../src/comparison/renamed-databases.ts'
 import type { Namespace } from '../../src/comparison/selection.ts'
-import { type Comparison, compareClusters, type Selects } from './compare.ts'
+import { type Comparison, compareClusters, onSource, type Renamed, type Selects } from './compare.ts'
 import { databaseNames, internalDatabases } from './databases.ts'
 
 const differencesMax = 50
@@ -15,13 +16,23 @@ const differencesMax = 50
 export async function compareBoth(
   sourceUri: string,
   destinationUri: string,
-  expected: Pick<NonNullable<Parameters<typeof compareClusters>[2]>, 'shardKeys' | 'selects' | 'maxDifferences'> = {},
+  expected: Pick<
+    NonNullable<Parameters<typeof compareClusters>[2]>,
+    'shardKeys' | 'selects' | 'maxDifferences' | 'renamed'
+  > = {},
 ): Promise<Comparison> {
   const compared = await compareClusters(sourceUri, destinationUri, expected)
-  const namespaces = expected.selects ? await selected([sourceUri, destinationUri], expected.selects) : []
+  const namespaces = expected.selects
+    ? await selected(sourceUri, destinationUri, expected.selects, expected.renamed)
+    : []
   // Without namespaces, `verify` would compare everything.
   if (expected.selects && namespaces.length === 0) return compared
-  const [source, destination] = [new AuditCluster('cluster0', sourceUri), new AuditCluster('cluster1', destinationUri)]
+  const pairs = Object.entries(expected.renamed ?? {}).map(([from, to]) => ({ from, to }))
+  const renamed = new RenamedDatabases(pairs)
+  const [source, destination] = [
+    new AuditCluster('cluster0', sourceUri),
+    new AuditCluster('cluster1', destinationUri, renamed),
+  ]
   try {
     const options = { namespaces, ignoreIndexes: false, maxDifferences: expected.maxDifferences ?? differencesMax }
     const report = await audit(source, destination, options)
@@ -39,12 +50,19 @@ export async function compareBoth(
 }
 
 /** The namespaces for `verify`: all selected collections and views that exist on either cluster. */
-async function selected(uris: string[], selects: Selects): Promise<Namespace[]> {
+async function selected(
+  sourceUri: string,
+  destinationUri: string,
+  selects: Selects,
+  renamed: Renamed = {},
+): Promise<Namespace[]> {
   const found = new Map<string, Namespace>()
-  for (const uri of uris) {
+  for (const uri of [sourceUri, destinationUri]) {
     await using client = await MongoClient.connect(uri)
-    for (const database of await databaseNames(client, internalDatabases)) {
-      for (const { name } of await client.db(database).listCollections({}, { nameOnly: true }).toArray()) {
+    for (const listed of await databaseNames(client, internalDatabases)) {
+      const database = uri === sourceUri ? listed : onSource(listed, renamed)
+      if (database === null) continue
+      for (const { name } of await client.db(listed).listCollections({}, { nameOnly: true }).toArray()) {
         if (name.startsWith('system.') || !selects(database, name)) continue
         found.set(`${database}.${name}`, { database, collection: name })
       }

@@ -34,6 +34,11 @@ export async function compareClusters(
     readonly shardKeys?: ShardKeys
     /** Selects the collections of the user databases to compare; by default all. */
     readonly selects?: Selects
+    /**
+     * The names on the destination of databases that have other names on the source. A database of the destination that has
+     * the name of such a database of the source has no counterpart, and is not compared.
+     */
+    readonly renamed?: Renamed
     /** Number of differences at which reading stops; 50 by default. */
     readonly maxDifferences?: number
   } = {},
@@ -43,15 +48,25 @@ export async function compareClusters(
   const total = { collections: 0, documents: 0, bytes: 0 }
   try {
     const ignored = new Set([...internalDatabases, ...(options.ignoreDatabases ?? [])])
-    const names = new Set([...(await databaseNames(source)), ...(await databaseNames(destination))])
+    const { renamed = {} } = options
+    const theirs = (await databaseNames(destination)).flatMap((name) => onSource(name, renamed) ?? [])
+    const names = new Set([...(await databaseNames(source)), ...theirs])
     for (const name of [...names].filter((name) => !ignored.has(name) && !otherTools.test(name)).sort()) {
-      await compareDatabase(source.db(name), destination.db(name), differences, total, options.selects)
+      await compareDatabase(source.db(name), destination.db(renamed[name] ?? name), differences, total, options.selects)
     }
-    await compareDistributions(source, destination, options.shardKeys, differences)
+    await compareDistributions(source, destination, { expected: options.shardKeys, renamed }, differences)
   } finally {
     await Promise.all([source.close(), destination.close()])
   }
   return { equal: differences.list.length === 0, differences: differences.list, ...total }
+}
+
+export type Renamed = Readonly<Record<string, string>>
+
+/** The source's name of a database of the destination; null if the database has no counterpart. */
+export function onSource(database: string, renamed: Renamed): string | null {
+  const [from] = Object.entries(renamed).find(([, to]) => to === database) ?? []
+  return from ?? (database in renamed ? null : database)
 }
 
 export type Selects = (database: string, collection: string) => boolean
@@ -63,10 +78,16 @@ type ShardKeys = Record<string, string>
 async function compareDistributions(
   source: MongoClient,
   destination: MongoClient,
-  expected: ShardKeys | undefined,
+  { expected, renamed }: { expected: ShardKeys | undefined; renamed: Renamed },
   differences: Differences,
 ): Promise<void> {
-  const [ours, theirs] = [expected ?? (await shardKeys(source)), await shardKeys(destination)]
+  const onDestination = (name: string): string => {
+    const dot = name.indexOf('.')
+    return (renamed[name.slice(0, dot)] ?? name.slice(0, dot)) + name.slice(dot)
+  }
+  const wanted = Object.entries(expected ?? (await shardKeys(source)))
+  const ours = Object.fromEntries(wanted.map(([name, key]) => [onDestination(name), key]))
+  const theirs = await shardKeys(destination)
   for (const name of [...new Set([...Object.keys(ours), ...Object.keys(theirs)])].sort()) {
     if (ours[name] !== theirs[name]) differences.add(name, 'shard key differs', `${ours[name]} | ${theirs[name]}`)
   }
