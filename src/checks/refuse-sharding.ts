@@ -112,7 +112,8 @@ export async function refuseUnfitOptions(
   const name = namespace(database, collection)
   if (!presplitHashedZones || (await readZoneRanges(destination, name)).length > 0) return
   const isSharded = (await readDistributions(destination, database)).some((one) => one.name === name && one.key)
-  if (isSharded) return // this sync sharded it and its filter is being changed, or the existing data converges
+  // The collection is already sharded if the filter of a running sync is being changed, or with existingData "converge".
+  if (isSharded) return
   throw new RefusedError(
     'InvalidRequest',
     `${field}.shardCollection.presplitHashedZones is true, but the destination has no zone ranges for ${destination.names.shown(name)}; create them there (updateZoneKeyRange) or leave it out`,

@@ -19,7 +19,7 @@ export interface Findings {
   different(left: Buffer, right: Buffer): void
 }
 
-/** A longer gap costs one query per window, which is cheap compared with reading the documents in the gap. */
+/** A gap of more documents than this costs one query per window. That is cheap compared with reading the documents. */
 const windowDocumentsDefault = 1_000
 const windowBytesMax = 8 * 1024 * 1024
 

@@ -158,9 +158,9 @@ class SegmentConvergence {
     const { missing, differing } = this.#alignment.take()
     const entry = this.#entry
     // When an `_id` may exist on several shards, no index refuses a second document, so an insert could add one.
-    // Therefore missing documents are only recorded, like differing ones, unless the range was empty on the
-    // destination. Then they are inserted: only an event can have written a document with the same `_id` since then,
-    // and the application of that event has recorded its identity.
+    // Therefore missing documents are only recorded, like differing ones. If the range was empty on the destination,
+    // they are inserted: only an event can have written a document with the same `_id` after the range was read, and the
+    // application of that event has recorded its identity.
     if (isKeyed(entry) && !this.#isDestinationEmpty) differing.push(...missing.map(idElementOf))
     else for (const batch of batchesOf(missing)) differing.push(...(await this.#insert(batch)))
     if (this.#isDropped) return

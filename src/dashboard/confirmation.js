@@ -6,8 +6,8 @@ import { byId, showText } from './page.js'
  * @typedef {{
  *   title: string, effect: string, to: string, confirm: string, word: string | null, proceed: () => void,
  *   cancelled: () => void
- * }} Question `confirm` is the text of the button that confirms; `word` is what the user has to type first; null:
- * nothing
+ * }} Question `confirm` is the text of the button that confirms. `word` is the word that the user must type first; null if
+ * the user need not type one.
  */
 
 export class Confirmation {
@@ -70,7 +70,7 @@ export class Confirmation {
     return word === null || this.#field.value.trim() === word
   }
 
-  /** A disabled button keeps its place in the focus order. */
+  /** Sets `aria-disabled` instead of `disabled`, because a disabled button leaves the focus order. */
   #update() {
     this.#button.setAttribute('aria-disabled', String(!this.#isTyped()))
   }

@@ -30,7 +30,7 @@ export type Identities = Map<IdentityKey, Identity>
 /**
  * Makes the destination hold, for each identity, what the source holds now (at `notBefore` or later, and no earlier than
  * the start time of the collection's last convergence). tandem is built on this operation. It is safe to run again from
- * the start after any failure, and in any order between documents.
+ * the start after any failure, and it may process the documents in any order.
  *
  * While a collection is being copied, the identity of a document is recorded as a tombstone before the document is
  * deleted. The copy may have read the document earlier and insert it later, so the identity is reconciled again when
@@ -53,7 +53,7 @@ export async function reconcileDocuments(
     const changed = [...identities.values()].map(({ idElement }) => ({ idElement }))
     await recordTombstones(dependencies, entry, changed)
   }
-  // An older read may lack changes that have no events.
+  // A convergence finds changes that have no events. A read from before its start may lack them.
   const asOf = laterOf(notBefore, entry.convergedFrom ?? 0n)
   await retry(`applying changes to ${entry.database}.${entry.name}`, dependencies.context, async () => {
     try {
@@ -82,8 +82,8 @@ async function inBulk(
   const replacements: Buffer[] = []
   const unread: Identity[] = []
   // A shard key change deletes a document on one shard and inserts it on another at the same cluster time. The stream
-  // may emit the insert first (observed on 6.0.27), so a delete event only shows that the document changed. An insert
-  // whose `_id` exists on the destination may belong to another document, on another shard.
+  // may emit the insert first (observed on 6.0.27), so a delete event only shows that the document changed. If the
+  // `_id` of an insert exists on the destination, it may be the `_id` of another document, on another shard.
   const trustsEvents = !mayBeRepeated(dependencies, entry, identities.values())
   const insert = async (): Promise<void> => {
     if (trustsEvents) return await replace(dependencies, entry, await writer.insertNew(entry, inserts))

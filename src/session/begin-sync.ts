@@ -22,7 +22,7 @@ const removalMS = 10_000
 export interface BeginSyncParts {
   clusters: Record<ClusterName, Cluster>
   context: RetryContext
-  /** The liveness store of the sync between these clusters, in either direction. */
+  /** Returns the liveness store of a sync into this destination, which may be either of the two clusters. */
   liveness: (destination: Cluster) => Liveness
   /** True when `liveness` uses Redis. */
   redis: boolean
@@ -36,8 +36,9 @@ export async function reachBoth({ cluster0, cluster1 }: Record<ClusterName, Clus
 }
 
 /**
- * Stores the record of a new sync once all checks have passed, in the metadata database of this release
- * (`OlderMetadata`). If another instance has stored a record first, returns that record.
+ * Stores the record of a new sync in the metadata database of this release once all checks have passed. `OlderMetadata`
+ * prevents an instance of an earlier release from beginning a second sync. If another instance has stored a record
+ * first, returns that record.
  */
 export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts): Promise<SyncRecord> {
   const { configuration, source, destination } = clusters
@@ -45,8 +46,9 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
   let facts: CheckedStart
   const beside = (): Promise<void> => refuseBeside(configuration, { source, destination, context: parts.context })
   try {
-    // This precedes the checks because the collections of an overlapping sync also make the destination non-empty, and the
-    // refusal must name that sync. The checks describe any other error (a missing privilege, an invalid pattern) better.
+    // The other syncs are searched before the checks. The collections of an overlapping sync make the destination
+    // non-empty, and the refusal must name that sync instead. Any other error of this search (a missing privilege, an
+    // invalid pattern) is thrown only if the checks pass, because the checks describe it better.
     const unread = await beside().catch((error: unknown) => {
       if (error instanceof RefusedError) throw error
       return { error }
@@ -63,8 +65,9 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
   try {
     return await storeNew(clusters, parts, { facts, older, beside })
   } catch (error) {
-    // A stored sync removes the reservation when it has expired. Without one, only this removes it. An error of the removal
-    // is ignored because the start fails anyway, and `tandem clean` removes a reservation that remains.
+    // If a sync is stored, that sync removes the reservation after it has expired. If none is stored, the reservation is
+    // removed here. An error of the removal is ignored because the start fails anyway, and `tandem clean` removes a
+    // reservation that remains.
     await removeUnneeded(destination, parts.context, older.reservedAt).catch(() => {})
     throw error
   }
@@ -84,7 +87,10 @@ interface NewSync {
   beside: () => Promise<void>
 }
 
-/** Reserves the older name and stores the record. Returns the stored record, which may be that of another instance. */
+/**
+ * Reserves the metadata database of earlier releases and stores the record. Returns the stored record, which may be that
+ * of another instance.
+ */
 async function storeNew(
   { configuration, source, destination }: CheckedClusters,
   parts: BeginSyncParts,
@@ -133,8 +139,8 @@ async function storedByEarlier({ findStored }: BeginSyncParts): Promise<SyncReco
 }
 
 /**
- * Throws RefusedError ClusterUnreachable before anything is changed, because a sync cannot continue without its
- * liveness store.
+ * Throws RefusedError ClusterUnreachable if Redis does not answer. A sync cannot continue without its liveness store, so
+ * this is checked before anything is changed.
  */
 async function reachLiveness(configuration: StartConfiguration, parts: BeginSyncParts): Promise<void> {
   if (!parts.redis) return
@@ -175,7 +181,7 @@ export function refuseOther(
 
 /**
  * Describes the problem when the sync uses another liveness store than this instance; null when it uses the same.
- * Instances that write heartbeats to different stores would replace each other endlessly.
+ * Instances with different stores would consider each other lost, and evict each other endlessly.
  */
 export function otherStore(record: SyncRecord, redis: boolean): string | null {
   if (record.redis === redis) return null

@@ -35,7 +35,8 @@ export function commitFigures(session: SyncSession, lagSeconds: number | null): 
 
 /**
  * Returns a warning when a commit waits for this instance because this instance has not received it. The instances that
- * have received it may be gone, so the warning names both ways to continue. Empty while no such commit is stored.
+ * have received it may be gone, so the warning says both how the commit can continue and how to abort it. Empty while no
+ * such commit is stored.
  */
 export function notReceived(
   sync: SyncSnapshot,

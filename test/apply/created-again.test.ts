@@ -4,7 +4,7 @@ import { Catalog, type CatalogEntry, newEntry } from '../../src/domain/catalog.t
 import { parseChangeEvent } from '../../src/domain/change-event.ts'
 import { nested, rawDocument } from '../support/bson-values.ts'
 
-/** Events of a source of 5.0, whose drops have no UUID, and of views of a later one. */
+/** Drop events without a UUID: all of them from a source of 5.0, and those of views from a later source. */
 
 const entryOf = (name: string): CatalogEntry => ({
   ...newEntry('app', { uuid: name, name }, { options: [], indexes: [] }, 'copied'),
@@ -27,14 +27,14 @@ const dropOf = (coll: string, db = 'app') => ({
   time: 5n,
 })
 
-it('the collection with the name of the event counts as dropped, and is converged if it is still there', () => {
+it('a drop without a UUID concerns the collection of that name, which is converged if the destination still has it', () => {
   const catalog = catalogOf(entryOf('things'), entryOf('others'))
   const dropped = droppedBy([dropOf('things'), dropOf('others', 'elsewhere'), dropOf('a view')], catalog, true)
   expect(dropped.map(({ entry }) => entry.name)).toEqual(['things'])
   expect(createdAgain(dropped, catalog)).toEqual(new Map([['things', 'app.things']]))
 })
 
-it('nothing is converged when the collection is gone, is another one on the destination, or was converged since', () => {
+it('nothing is converged when the destination has dropped or replaced the collection, or it was converged after the drop', () => {
   const before = catalogOf(entryOf('things'))
   const dropped = droppedBy([dropOf('things')], before, true)
   const other = { ...entryOf('things'), destinationUUID: 'another' }
@@ -45,11 +45,11 @@ it('nothing is converged when the collection is gone, is another one on the dest
   expect(createdAgain(dropped, catalogOf({ ...entryOf('things'), convergedFrom: 4n })).size).toBe(1)
 })
 
-it('a collection that the destination does not have yet is not dropped', () => {
+it('a dropped collection is omitted when the destination does not have it yet', () => {
   expect(droppedBy([dropOf('things')], catalogOf({ ...entryOf('things'), destinationUUID: null }), true)).toEqual([])
 })
 
-it('from 6.0 on, a drop without a UUID concerns a view, and not the collection that was given its name since', () => {
+it('from 6.0 on, a drop without a UUID concerns a view, and not a collection that later got the name of the view', () => {
   const catalog = catalogOf(entryOf('things'))
   expect(droppedBy([dropOf('things')], catalog, false)).toEqual([])
 })

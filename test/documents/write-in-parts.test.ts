@@ -13,7 +13,7 @@ function partsOf(id: unknown, ...fields: RawField[]) {
 }
 
 describe('the parts of a document that is too large for one statement', () => {
-  it('are an insert of the fields that fit, and updates that add the others, of which the last removes the marker', () => {
+  it('are an insert of the fields that fit with a marker field, and updates that add the others; the last update removes the marker', () => {
     const parts = partsOf(megabytes(1), ['a', megabytes(10)], ['b', megabytes(5)], ['c', 1])
     expect(parts?.updates).toHaveLength(2)
     for (const part of [parts?.insert, ...(parts?.updates ?? [])]) expect(part?.length).toBeLessThan(16 * 1024 * 1024)
@@ -53,7 +53,7 @@ describe('the parts of a document that is too large for one statement', () => {
       ],
     ],
     [
-      'a field in a nested document with a dot in its name',
+      'a nested document that contains a field name with a dot',
       [
         [
           'a',
@@ -78,7 +78,7 @@ describe('the parts of a document that is too large for one statement', () => {
     expect(documentParts(idElementOf(document), document)).not.toBeNull()
   })
 
-  it('do not exist when one value is too large for an update, as in a source older than 6.0', () => {
+  it('do not exist when one value is too large for an update, or the _id is too large to be repeated in the oplog entry', () => {
     expect(partsOf(megabytes(1), ['a', megabytes(16)])).toBeNull()
     expect(partsOf(megabytes(1), ['a', array([megabytes(16)])])).toBeNull()
     expect(partsOf(megabytes(9), ['a', 1])).toBeNull()

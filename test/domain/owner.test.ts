@@ -27,7 +27,7 @@ describe('an owner', () => {
     )
   })
 
-  it('is not expired while its lease has the same epoch, because an expired lease must first be evicted', () => {
+  it('is not expired while its term is not drained, even if its lease has expired', () => {
     expect(isExpired('a#3', [lease('a', 3, 3)])).toBe(false)
     expect(isExpired('a#3', [lease('a', 3, 3, true)])).toBe(false)
   })
@@ -49,7 +49,7 @@ describe('an owner', () => {
     expect(isExpired('a#3', [lease('b', 1, 1)])).toBe(false)
   })
 
-  it('is not confused with an owner whose id has the same prefix', () => {
+  it('is not confused with another instance whose id equals the token of this owner', () => {
     expect(isExpired('a#3', [lease('a#3', 9, 9), lease('a', 3, 3)])).toBe(false)
   })
 })

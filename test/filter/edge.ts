@@ -9,7 +9,10 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { untilApplied } from '../support/until-applied.ts'
 
-/** A filter in several spellings, and changes at its edge. It includes the database `shop` except `log` and `log view`, and three names of `zoo`. */
+/**
+ * A filter in several spellings, and changes that move collections into and out of it. It includes the database `shop`
+ * except `log` and `log view`, and three names of `zoo`.
+ */
 
 export const filter = {
   includeNamespaces: [{ database: 'shop' }, { database: 'zoo', collections: ['cage', 'cage two', 'view'] }],
@@ -60,7 +63,7 @@ interface Crossing {
   converges: boolean
 }
 
-/** Two clusters, of which a sync with the filter selects a part. Registers hooks, so it must run where vitest allows that. */
+/** Two clusters for syncs with the filter. Registers hooks, so it must run where vitest allows that. */
 export function filteredPair() {
   const pair = pairedSets()
   const db = (name: string): Db => pair.sourceClient.db(name)
@@ -87,7 +90,7 @@ export function filteredPair() {
     await db('away').collection('things').insertMany(documents(0))
   }
 
-  /** Creates foreign collections on the destination, some of them under names that the filter leaves out. */
+  /** Creates foreign collections and views on the destination under names that the filter leaves out. */
   async function seedOthers(): Promise<Record<string, string>> {
     const others = pair.destinationClient
     await others.db('zoo').collection('free').insertOne({ mine: true })
@@ -146,7 +149,7 @@ export function filteredPair() {
     await rename('zoo.cage two', 'zoo.cage')
     await rename('shop.orders', 'shop.bills')
     await rename('zoo.wild', 'zoo.tame')
-    // These renames are across databases, into an included one and out of one, which is a drop.
+    // These renames are across databases. For the sync, a rename out of the filter is a drop.
     await rename('away.things', 'shop.entered')
     await rename('shop.new', 'away.left')
     await rename('zoo.cage', 'away.cage')
@@ -196,7 +199,10 @@ export function filteredPair() {
     await expectOthersUnchanged(before)
   }
 
-  /** Each brings documents without events into the selection, or takes a collection out of it. Each is tested with one filter. */
+  /**
+   * Each change takes a collection out of the selection, or brings documents into it for which the sync gets no events. Each
+   * is tested with one spelling of the filter.
+   */
   const crossings = (
     [
       ['a rename out', () => rename('zoo.cage', 'zoo.open'), false],

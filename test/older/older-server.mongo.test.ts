@@ -11,7 +11,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import { idOfEveryType, insertRaw, rawDocument } from '../support/bson-values.ts'
 import { Random } from '../support/random.ts'
 
-/** Reads from a source older than 6.0, which supports no collectionUUID in commands and events, but reads by UUID. */
+/** A source older than 6.0 has no `collectionUUID` in commands and events, but it can read a collection by its UUID. */
 
 const one = oneSet({ version: '5.0' })
 

@@ -9,7 +9,7 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 /**
  * With `destinationOnly` the source is never blocked, so the application may write there at any moment of a commit. Such a
- * write is either refused by a failure or named in the warnings; no write is lost without a message.
+ * write either makes the commit fail or is named in the warnings; no write is lost without a message.
  */
 
 const pair = pairedSets()

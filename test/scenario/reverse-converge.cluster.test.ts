@@ -38,7 +38,7 @@ test.each([true, false])(
     await commit(tandem)
     await pair.expectEqual()
 
-    // The position of this commit is in the oplog, so the way back copies nothing.
+    // The oplog contains the position of this commit, so the second reversal copies nothing.
     await things(pair.leftClient).insertOne({ _id: 'again' })
     await reverse(tandem)
     await commit(tandem)
@@ -47,7 +47,7 @@ test.each([true, false])(
   },
 )
 
-test('a reversal of a sync whose commit stored no position for it converges all collections', async () => {
+test('a reversal converges all collections when the commit stored no position from which it can continue', async () => {
   await seedEachKind(pair.leftClient)
   await using tandem = await pair.commitSync()
   await changeEachKind(pair.rightClient)
@@ -59,7 +59,7 @@ test('a reversal of a sync whose commit stored no position for it converges all 
   await pair.expectEqual()
 })
 
-test('facts 2.5: of two instances that reverse, one converges what the oplog no longer contains, and both go on', async () => {
+test('facts 2.5: of two instances that reverse, one requests the convergence of all collections, and both continue', async () => {
   await seedEachKind(pair.leftClient)
   await using all = await startInstances(['a', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
   const members = [...all.members.values()]

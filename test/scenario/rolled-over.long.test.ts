@@ -15,10 +15,16 @@ import { createWorkload } from '../support/workload.ts'
  * the oplog. (contract-failure.cluster.test.ts tests a position that falls out of it because the instance was killed.)
  */
 
-/** `replSetResizeOplog` accepts at least 990 MB; a server accepts less at startup. It truncates the oplog at each checkpoint. */
+/**
+ * The oplog size is set at startup, because `replSetResizeOplog` accepts no size below 990 MB. The server keeps the oplog
+ * since the last checkpoint, so frequent checkpoints (`--syncdelay`) let it truncate the oplog soon.
+ */
 const pair = pairedSets({ source: { oplogSizeMB: 6, extraArgs: ['--syncdelay', '1'] } })
 
-/** A fraction of the oplog size, so that no reader falls out of the oplog between two reads of the position. */
+/**
+ * The approximate number of bytes that one round writes. It is a fraction of the oplog size, so that the position stays
+ * within the oplog until the test waits for it again.
+ */
 const noiseBytes = 1_000_000
 
 test.each([
@@ -33,7 +39,8 @@ test.each([
   const workload = createWorkload({ uri: source.uri, seed, ddl: true, transactions: true })
   await workload.runSteps(10)
 
-  // The copy of this collection is retried until it is released. Updates and deletes use other commands and are applied.
+  // tandem retries the copy of this collection until the fail point is released. Updates and deletes use other commands, so
+  // they are applied.
   const data = { failCommands: ['insert'], namespace: 'app.things', errorCode: 262 }
   await using held = await failPoint(destinationClient, 'failCommand', data)
   let tandem = await pair.startInstance()

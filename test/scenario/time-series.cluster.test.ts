@@ -53,7 +53,7 @@ test('time-series collections are not synced, from the start to the commit, and 
   const named = '2 time-series collections are not synced: app.weather, only-series.climate'
   await vi.waitFor(async () => expect(await warningsOf(tandem as Tandem)).toContain(named), patience)
 
-  // New ones, writes to them, and a change of definitions beside them.
+  // The source creates a time series, writes to time series, changes their definitions, and creates a plain collection.
   await source().createCollection('later', series)
   await source().collection('later').insertMany(measured('source'))
   await source().collection('weather').insertMany(measured('source'))
@@ -77,7 +77,7 @@ test('time-series collections are not synced, from the start to the commit, and 
   const listed = await (await fetch(`${tandem.url}/api/v1/collections`)).text()
   expect(listed).toContain('app.was series')
   expect(listed).not.toMatch(/weather|climate|system\.buckets/)
-  // A process that starts again, and gets the same start again, continues.
+  // The sync continues after the process is restarted, and accepts the same start request again.
   await tandem.stop()
   tandem = await pair.startInstance()
   await tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 30, what: 'RUNNING' })
@@ -98,7 +98,7 @@ test('time-series collections are not synced, from the start to the commit, and 
   expect(names).not.toContain('later')
 })
 
-test('check warns of each, and refuses them by default', async () => {
+test('check warns of each time-series collection with "skip", and reports an error for each with "refuse"', async () => {
   await source().createCollection('weather', series)
   await source().createCollection('rain', series)
   await pair.sourceClient.db('other').createCollection('climate', series)
@@ -121,7 +121,7 @@ test('check warns of each, and refuses them by default', async () => {
   expect(refused.body.errorDescription).toContain('"timeseries": "skip"')
 })
 
-test('a time series of the destination in the place of a collection is refused, or replaced when the sync converges', async () => {
+test('a time series on the destination with the name of a collection to be synced is refused, or replaced with existingData "converge"', async () => {
   await source().collection<Row>('weather').insertMany(rows(20))
   await source().createCollection('climate', series)
   for (const name of ['weather', 'climate', 'extra']) {
@@ -143,7 +143,7 @@ test('a time series of the destination in the place of a collection is refused, 
   for (const name of ['climate', 'extra']) expect(await destination().collection(name).countDocuments()).toBe(30)
 })
 
-test('a sync that skips them can be reversed, and both clusters keep their own', async () => {
+test('a sync that skips time-series collections can be reversed, and each cluster keeps its own', async () => {
   await source().createCollection('weather', series)
   await source().collection('weather').insertMany(measured('source'))
   await source().collection<Row>('things').insertMany(rows(20))

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 
 /** Letters that no program outputs by itself, so that a partly shown secret is also found. */
 const core = fc.stringMatching(/^[a-z0-9]{16}$/).map((text) => `CaNaRy${text}`)
-/** Characters for which an escape may be missing. */
+/** Characters that the code under test may forget to escape. */
 const special = fc.stringMatching(/^[@:/?#%&+=,;"'\\<> é$.{}[\]-]{0,6}$/)
 
 export interface Canary {

@@ -82,7 +82,7 @@ export class Instance {
     if (this.process) this.host.skewMS = skewMS
   }
 
-  /** Lets a stopped process continue. Of several processes, only one that has a lease remains. */
+  /** Ends all processes but one, and lets it continue if it is stopped. Prefers a running process that has a lease. */
   recover(): void {
     const all = this.#world.processesOf(this.id)
     const [keeper = all[0]] = all.filter(({ token, host }) => token !== null && host.state === 'running')

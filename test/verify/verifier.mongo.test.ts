@@ -90,7 +90,7 @@ it('verifies a collection that is cataloged after the first complete scan', asyn
   await run
 })
 
-it('reports that everything was compared once only when that is stored', async () => {
+it('reports the end of the first complete scan only after all scanned ranges are stored', async () => {
   const names = Array.from({ length: 30 }, (_, number) => `c${number}`)
   for (const name of names) await bothHave(name, [{ _id: 1 }, { _id: 2 }])
   const { verifier, store, catalog, scanned } = await verifierOf(names)
@@ -119,7 +119,7 @@ it('forgets the ranges of a dropped collection, also in the store, and no others
   await run
 })
 
-it('resolves stored rechecks of an earlier process that are equal or dropped, without waiting for a verdict', async () => {
+it('resolves stored rechecks of an earlier process without waiting for a verdict, if the documents are equal or their collection was dropped', async () => {
   await bothHave('things', [{ _id: 1 }, { _id: 2 }, { _id: 3 }])
   await two.sourceClient.db('app').collection<Row>('things').deleteOne({ _id: 2 })
   const { verifier, store, catalog, scanned } = await verifierOf(['things'])
@@ -130,7 +130,7 @@ it('resolves stored rechecks of an earlier process that are equal or dropped, wi
   await store.saveRechecks([...rechecks, { uuid: unknownUuid, idElement: idElementOf(1), ...marks }])
   const run = verifier.run()
   await scanned
-  // The scan stores it again, with another token.
+  // The scan also finds the difference of document 2, and stores its recheck again with another token.
   const different = rechecks.filter((_, at) => at === 1).map((one) => ({ ...one, token: expect.any(String) }))
   await vi.waitFor(async () => expect(await store.readRechecks(null, 10)).toEqual(different), patience)
   const { total } = await verdictOf(verifier)
@@ -140,7 +140,7 @@ it('resolves stored rechecks of an earlier process that are equal or dropped, wi
   await run
 })
 
-it('issues a verdict with thousands of stored rechecks of an earlier process, and removes only existing entries', async () => {
+it('issues a verdict with thousands of stored rechecks of an earlier process, and sends one delete for each of them and no others', async () => {
   const documents = Array.from({ length: 3_000 }, (_, _id) => ({ _id }))
   await bothHave('things', documents)
   const { verifier, store, catalog, scanned } = await verifierOf(['things'])
@@ -204,7 +204,7 @@ function publishFrom(time: bigint, sharedStream: SharedStream) {
   return { events, end }
 }
 
-it('uses the stream of event application, and records every change while that starts, ends and starts elsewhere', async () => {
+it('uses the stream of event application, and records every change while that stream begins, ends, and begins again at another position', async () => {
   await bothHave('things', [{ _id: -1 }])
   const before = two.source.latest
   const { verifier, scanned, sharedStream } = await verifierOf(['things'])
@@ -247,7 +247,7 @@ it('uses the stream of event application, and records every change while that st
   await again
 })
 
-it('starts without its own stream when event application is behind, and opens one for a verdict', async () => {
+it('starts without its own stream when event application reads from an earlier position, and opens one for a verdict', async () => {
   await bothHave('things', [{ _id: 1 }, { _id: 2 }])
   const sharedStream = new SharedStream()
   await appendOplogNote(two.source, 'test')
@@ -266,7 +266,7 @@ it('starts without its own stream when event application is behind, and opens on
   await run
 })
 
-it('gives no verdict, and does not wait, when more documents expire than it can keep open', async () => {
+it('gives no verdict, and does not wait, when deletes on the source need more rechecks than may be open', async () => {
   const documents = Array.from({ length: 70_000 }, (_, _id) => ({ _id }))
   await bothHave('things', documents)
   let applied: ClusterTime | null = null
