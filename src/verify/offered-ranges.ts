@@ -36,11 +36,18 @@ export interface OfferedRangesParts {
   isExpired: (owner: OwnerToken) => boolean
   /** The number of ranges that the coordinator itself compares at a time. */
   ownRanges: () => number
+  /** Milliseconds of a monotonic clock. */
+  now?: () => number
 }
 
 /** Unclaimed offers for each other instance. An offer takes a fraction of a second, and exchanges are 100 ms apart. */
 const offersEach = 4
 const rangesMax = 64
+/**
+ * If no offer leaves for this long while the coordinator has nothing else to do, it compares the claimed ranges itself, ms.
+ * Their owner may be unable to read a cluster, or not know of its claim because the reply was lost.
+ */
+const stalledMS = 60_000
 
 /**
  * Offers ranges of the first pass to the other instances, and takes their results. A range is at any time in exactly one
@@ -54,9 +61,16 @@ export class OfferedRanges {
   readonly #pass = randomUUID()
   readonly #offered = new Map<number, Shareable[]>()
   #number = 0
+  /** When an offer left last, or the coordinator was last busy. */
+  #progressedAt: number
 
   constructor(parts: OfferedRangesParts) {
     this.#parts = parts
+    this.#progressedAt = this.#now()
+  }
+
+  #now(): number {
+    return (this.#parts.now ?? performance.now.bind(performance))()
   }
 
   /** True while a range is in an offer. */
@@ -88,6 +102,7 @@ export class OfferedRanges {
       const state = stored.get(number)
       if (state && !state.results) continue
       this.#offered.delete(number)
+      this.#progressedAt = this.#now()
       if (state) completed.push(number)
       for (const [at, range] of ranges.entries()) {
         const result = state?.results?.[at]
@@ -98,10 +113,15 @@ export class OfferedRanges {
     if (completed.length > 0) await this.#parts.claims.remove(this.#pass, completed)
   }
 
-  /** Offers without an owner when the coordinator has nothing else to do, and those of instances that have ended. */
+  /**
+   * Offers without an owner when the coordinator has nothing else to do, and those of instances that have ended or make no
+   * progress.
+   */
   #toTakeBack(open: readonly OfferState[], { isIdle }: OfferingScan): OfferState[] {
     const { isExpired, others, ownRanges } = this.#parts
-    const isLeft = ({ owner }: OfferState): boolean => owner === null || isExpired(owner)
+    if (!isIdle) this.#progressedAt = this.#now()
+    const isStalled = this.#now() - this.#progressedAt > stalledMS
+    const isLeft = ({ owner }: OfferState): boolean => owner === null || isStalled || isExpired(owner)
     if (others() === 0) return open.filter(isLeft)
     return isIdle ? open.filter(isLeft).slice(0, ownRanges()) : []
   }

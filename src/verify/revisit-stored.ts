@@ -31,9 +31,12 @@ export interface RevisitParts {
 export async function revisitStored(parts: RevisitParts): Promise<void> {
   const { store, rechecks, signal, isPostponed, isGrowing, exclusively, pause } = parts
   let after: StoredRecheck | null = null
-  let hasReadAll = false
+  // How often all are still to be read quickly. The last round while others store rechecks may have begun before they
+  // stored some, so one more round follows.
+  let quickRounds = 1
   while (!signal.aborted) {
-    await pause(hasReadAll && !isGrowing() ? revisitMS : firstRevisitMS)
+    if (isGrowing()) quickRounds = 2
+    await pause(quickRounds > 0 ? firstRevisitMS : revisitMS)
     if (isPostponed()) continue
     // This must not run during a checkpoint, which may remove the entries that were just read.
     after = await exclusively(async () => {
@@ -41,6 +44,6 @@ export async function revisitStored(parts: RevisitParts): Promise<void> {
       for (const recheck of page) rechecks.revisit(recheck)
       return page.at(-1) ?? null
     })
-    hasReadAll ||= after === null
+    if (after === null && quickRounds > 0) quickRounds -= 1
   }
 }

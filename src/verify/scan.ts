@@ -213,16 +213,16 @@ export class Scan {
         const range = { collection: entry.uuid, destination: entry.destinationUUID, ordinal, from, to }
         return { ...range, sourceTime, estimatedBytes }
       },
-      accept: ({ collection, destination, ordinal, ...bounds }, { source, destination: onDestination, bytes }) => {
+      // The ranges of a collection that was created again on the destination are gone. The next run plans its new ranges.
+      accept: ({ collection, destination, ordinal }, { source, destination: onDestination, bytes }) => {
         const entry = catalog().get(collection)
-        if (!entry) return
-        if (entry.destinationUUID !== destination) return void queue.push({ entry, ordinal, ...bounds })
+        if (entry?.destinationUUID !== destination) return
         const verified = { collection, ordinal, source, destination: onDestination, bytes }
         if (this.#add(verified)) done(verified)
       },
-      giveBack: ({ collection, ordinal, from, to }, isDeclined) => {
+      giveBack: ({ collection, destination, ordinal, from, to }, isDeclined) => {
         const entry = catalog().get(collection)
-        if (!entry) return
+        if (entry?.destinationUUID !== destination) return
         const range = { entry, ordinal, from, to, isDeclined }
         if (isDeclined) queue.unshift(range)
         else queue.push(range)

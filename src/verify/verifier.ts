@@ -283,7 +283,9 @@ export class Verifier {
   #offered(destinationTime: ClusterTime): OfferedRanges | null {
     const { helpers, epoch } = this.#parts
     if (!helpers) return null
-    const others = (): number => (this.#rechecks.full ? 0 : helpers.others())
+    // Another instance stores every document whose change is not applied yet. All of them would have to be compared again.
+    const storesMuch = (): boolean => this.#rechecks.full || this.#applicationIsBehind(behindSeconds)
+    const others = (): number => (storesMuch() ? 0 : helpers.others())
     return new OfferedRanges({
       ...{ ...helpers, others, term: epoch, destinationTime },
       ownRanges: () => this.#readAhead().ranges,

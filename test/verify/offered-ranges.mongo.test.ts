@@ -1,3 +1,4 @@
+import { UUID } from 'mongodb'
 import { afterEach, expect, it, vi } from 'vitest'
 import { Catalog } from '../../src/domain/catalog.ts'
 import { deferred } from '../../src/domain/deferred.ts'
@@ -7,9 +8,11 @@ import { RangeClaims } from '../../src/mongo/range-claims.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { SharedStream } from '../../src/mongo/shared-stream.ts'
 import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
+import { fromUuid } from '../../src/mongo/uuid.ts'
 import { VerificationStore } from '../../src/mongo/verification-store.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
 import { OfferedComparison } from '../../src/verify/compare-offered.ts'
+import { OfferedRanges, type OfferingScan, type Shareable } from '../../src/verify/offered-ranges.ts'
 import { Verifier } from '../../src/verify/verifier.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 
@@ -258,4 +261,69 @@ it('gets ranges back from an instance that stops, and a document that is equal b
   for (const name of names)
     await two.destinationClient.db('app').collection<{ _id: number }>(name).insertOne({ _id: 2 })
   expect((await verifier.issueVerdict())?.total).toBe(0)
+})
+
+it('compares ranges that an instance has claimed and then makes no progress with', async () => {
+  let nowMS = 0
+  const claims = claimsOf()
+  const parts = { term: 1, destinationTime: two.destination.latest, isExpired: () => false, ownRanges: () => 1 }
+  const offered = new OfferedRanges({ ...parts, claims, others: () => 1, now: () => nowMS })
+  const range = {
+    collection: fromUuid(new UUID()),
+    destination: fromUuid(new UUID()),
+    from: null,
+    to: null,
+    sourceTime: two.source.latest,
+  }
+  const queue: Shareable[] = Array.from({ length: 4 }, (_, ordinal) => ({ ...range, ordinal, estimatedBytes: 1 }))
+  const back: number[] = []
+  const scan: OfferingScan = {
+    get waiting() {
+      return queue.length
+    },
+    get isIdle() {
+      return queue.length === 0
+    },
+    takeLast: () => queue.pop() ?? null,
+    accept: () => {},
+    giveBack: ({ ordinal }) => back.push(ordinal),
+  }
+  await offered.exchange(scan)
+  expect(await claims.claim('b#1', 1, 10, 1, () => false)).not.toEqual([])
+  nowMS += 61_000
+  await offered.exchange(scan)
+  // The coordinator still has ranges of its own.
+  expect(back).toEqual([])
+  queue.length = 0
+  await offered.exchange(scan)
+  expect(back).toEqual([])
+  nowMS += 61_000
+  while (offered.isOpen) await offered.exchange(scan)
+  expect(back.length).toBeGreaterThan(0)
+  expect(await offers().countDocuments()).toBe(0)
+})
+
+it('drops the ranges of a collection that was created again on the destination', async () => {
+  const catalog = await differingCatalog()
+  const isClaimed = deferred<void>()
+  const { verifier, run, scanned } = verifierOf(catalog, { until: isClaimed.promise })
+  run()
+  const [offer] = await vi.waitFor(async () => {
+    const found = await claimsOf().claim('b#1', 1, 1, 1, () => false)
+    expect(found).toHaveLength(1)
+    return found
+  }, patience)
+  const claimed = catalog.get(offer?.ranges[0]?.collection as string)
+  if (!offer || !claimed) throw new Error('nothing was claimed')
+  const app = two.destinationClient.db('app')
+  await app.dropCollection(claimed.name)
+  await app.collection<{ _id: number }>(claimed.name).insertOne({ _id: 1 })
+  claimed.destinationUUID = (await two.entryOf('app', claimed.name)).destinationUUID
+  await claimsOf().complete(
+    offer,
+    offer.ranges.map((_, at) => (at === 0 ? { source: 2, destination: 2, bytes: 1 } : null)),
+  )
+  isClaimed.resolve()
+  await scanned
+  await expectAllNamed(verifier)
 })
