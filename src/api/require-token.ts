@@ -12,7 +12,7 @@ const readingMethods = ['GET', 'HEAD']
  * other requests, even for unknown paths, are refused: with 403 if the read-only token does not allow them, otherwise
  * with 401, or with 429 if requests without a valid token are too frequent. The header `Tandem-Access` of an answer
  * names the token that the request sent: `control` or `read`.
- * @param openPaths paths that need no token, because they contain nothing about the clusters
+ * @param openPaths paths that GET and HEAD read without a token, because they contain nothing about the clusters
  */
 export function requireToken(tokens: Tokens, failed: FailedTokens, openPaths: readonly string[]): MiddlewareHandler {
   return async (context: Context<{ Variables: RefusalVariables }>, next) => {

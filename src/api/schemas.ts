@@ -3,7 +3,7 @@ import { refusalNames } from '../domain/errors.ts'
 import { objectOf } from './strict-schema.ts'
 
 /**
- * Bodies that several endpoints share, and the answer of health. The bodies of start and progress are in
+ * Bodies that several endpoints share, and the answer of `GET /healthz`. The bodies of start and progress are in
  * start-schema.ts and progress-schema.ts.
  */
 

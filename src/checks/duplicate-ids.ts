@@ -8,8 +8,9 @@ import { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /**
- * Time limit of the whole search, in ms. The search reads every `_id` of the selected collections whose shard key is
- * not `_id`. Collections that it cannot finish within the limit are reported as not checked.
+ * Time limit of the whole search, in ms. The search reads every `_id` of the selected sharded collections, except of
+ * those whose shard key is `_id` and that have no collation. Collections that it cannot finish within the limit are
+ * reported as not checked.
  */
 const searchMS = 10_000
 

@@ -15,9 +15,10 @@ interface Parts {
 
 /**
  * Deletes and replacements in a copied collection whose shard key is not `_id`. A router sends a delete by `_id` to every
- * shard. Each delete here therefore names a shard key: that of the event, or the one under which the destination has the
- * document. While a collection is copied, this is not possible, because the copy may still insert the document under
- * another key. All documents with the `_id` are then removed (`DocumentWriter`).
+ * shard. Deletes here therefore contain the document's shard key values, if a filter can express them: those in the
+ * event, or those with which the destination has the document. While a collection is copied, this is not possible,
+ * because the copy may still insert the document with other values. All documents with the `_id` are then removed
+ * (`DocumentWriter`).
  */
 
 /** Removes all documents that the destination has with these `_id`s. */
@@ -71,9 +72,10 @@ function sameValues(one: readonly TypedValue[], other: readonly TypedValue[]): b
 /**
  * Returns the key of a delete event if it shows which document is gone. Returns null if the delete must be decided by a
  * read of all documents with its `_id`. The key must name all fields of the destination's shard key. An event from before
- * a refinement names fewer fields, and so does the event of a document that lacks a field. An event from after a
- * refinement that the destination has not followed names more fields. tandem then ignores the added fields: it reads
- * from the source, and deletes on the destination, the documents with these values of the destination's key.
+ * refineCollectionShardKey names fewer fields, and so does the event of a document that lacks a field. An event from after
+ * it names more fields than the destination's key, until the destination's key is refined too. While `sourceKey` is still
+ * the former key, tandem ignores the added fields, both when it reads from the source and when it deletes on the
+ * destination.
  * @param sourceKey the shard key with which the document is read from the source
  */
 export function deletedKeyOf(identity: Identity, entry: CatalogEntry, sourceKey: ShardKey): Buffer | null {
@@ -84,8 +86,8 @@ export function deletedKeyOf(identity: Identity, entry: CatalogEntry, sourceKey:
 
 /**
  * Removes documents that the source no longer has under the keys of their delete events. Does not touch other documents
- * with these `_id`s. The destination has such a document only if the source had it at a later time. When it disappears
- * from the source, an event names its key (test/documents/document-key-model.ts).
+ * with these `_id`s: if the destination has one, the source had it after this delete event. When the source loses that
+ * document too, another event names its key, and it is removed then (test/documents/document-key-model.ts).
  *
  * Returns the identities that must be decided by a read of all documents with their `_id`: those whose key no filter can
  * express and, if the deletes found fewer documents than expected, those that the destination still has.

@@ -8,13 +8,13 @@ const probeMS = 10_000
 
 /**
  * Called by a resume. If the source can no longer continue the change stream from the stored positions, requests that
- * all collections are converged again, from a new start time. Several instances may be resumed, but only the first
- * request counts: requests at the same time name the same number of convergences, and a later resume finds new
- * positions, from which the source can continue.
+ * all collections are converged again, from a new start time. If several instances are resumed, only the first request
+ * has an effect. Each request contains the number of convergences that its instance has observed, and is ignored when
+ * that number has increased. A resume that begins later finds the new positions, from which the source can continue.
  *
  * If the instance has FAILED with OplogWindowLost, this throws RefusedError: `WrongState` while a commit is under way,
- * which the operator must abort first, and `ClusterUnreachable` when the source does not answer. A paused instance is
- * resumed in both cases, and handles them as if it had not been paused.
+ * which the operator must abort first, and `ClusterUnreachable` when the source does not answer. If the instance is only
+ * paused, neither is an error here: the resume continues, as if the instance had not been paused.
  * @param isKnownLost true when the instance has FAILED with OplogWindowLost
  * @param limit aborted when the time limit for the answer of the source has passed
  */
@@ -68,7 +68,8 @@ async function probe(
     return (await reachesStoredPositions(source, metadata, { ...context, signal, onRetry })) ? 'reaches back' : 'lost'
   } catch (error) {
     if (until.aborted || context.signal.aborted) throw error
-    // Any other failure happens again, and is handled, when the paused instance continues.
+    // A StoppedError means that the time limit has passed. A paused instance ignores other failures too: they happen
+    // again when it continues, and are handled then.
     if (error instanceof StoppedError || !isKnownLost) return 'none'
     throw error
   }

@@ -180,7 +180,7 @@ export class SyncSession {
     return this.#selection
   }
 
-  /** Resolves when all runs that the machine has left have ended. */
+  /** Resolves when the work of every replication that was left, and of the commit steps after it, has ended. */
   get ended(): Promise<unknown> {
     return this.runs.ended
   }
@@ -216,9 +216,9 @@ export class SyncSession {
   }
 
   /**
-   * Returns the replication that both workers share; the first worker that opens it creates it. A worker that opens
-   * again belongs to the next replication. It may do so before it has left this one, because XState stops an actor that
-   * is processing an event only after that event.
+   * Returns the replication that both workers share; the first worker that opens it creates it. If a worker calls this
+   * again, the present replication is left, and the worker gets the next one. The actor of its first call may not have
+   * been stopped yet, because XState stops an actor that is processing an event only after that event.
    */
   open(worker: Worker): Promise<Replication> {
     if (this.runs.workers.has(worker)) this.leaveReplication()
@@ -337,8 +337,8 @@ export class SyncSession {
   }
 
   /**
-   * Releases all partitions once all runs that the machine has left have ended. Call it only when this instance no longer
-   * applies events.
+   * Waits until `ended` resolves, and then releases all partitions. Call it only when this instance no longer applies
+   * events.
    */
   async yieldAll(): Promise<void> {
     await this.runs.ended
@@ -346,8 +346,8 @@ export class SyncSession {
   }
 
   /**
-   * Ends everything that this instance began before a convergence, so that the coordinator may plan it. Call it only while
-   * this instance does not replicate.
+   * Waits until all work that this instance began before a convergence has ended, and then declares this to the
+   * coordinator, which can then plan the convergence. Call it only while this instance does not replicate.
    * @param signal aborted when this instance may replicate again
    */
   async stopFor(convergence: number, signal: AbortSignal): Promise<void> {

@@ -178,7 +178,7 @@ describe('GET /metrics', () => {
     })
   })
 
-  test('names are those of the conventions: counters, and only counters, end in _total, and no unit is abbreviated', async () => {
+  test('all names but those of mongosync follow Prometheus: counters, and only counters, end in _total, and no unit is abbreviated', async () => {
     const { text } = await metrics(() => running, worked())
     const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => ({ name, type }))
     const conventional = types.filter(({ name }) => !/^(mongosync|verifier)_/.test(name))

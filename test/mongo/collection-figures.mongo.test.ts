@@ -150,7 +150,7 @@ describe('the report on collections', () => {
     })
   })
 
-  it('lists the collections of a verdict first, and omits verification when it is disabled', async () => {
+  it('lists collections with mismatches first, and omits verification when it is disabled', async () => {
     await metadata.collections.save([entryOf(1, 100), entryOf(2, 200), entryOf(3, 300)])
     const mismatch = { kind: 'content', id: 1 }
     const app = (name: string) => ({ ...mismatch, namespace: `app.${name}` })
@@ -170,7 +170,7 @@ describe('the report on collections', () => {
     ])
   })
 
-  it('counts collections that a reversal took over as copied and compared', async () => {
+  it('counts a collection as copied and compared if a reversal took it over', async () => {
     await metadata.collections.save([entryOf(1, 100, { state: 'copied', totalCopied: 90 })])
     await verified.saveRanges([range(1, 0, 0, 0)])
     expect((await report()).collections[0]).toMatchObject({
@@ -197,7 +197,7 @@ describe('the report on collections', () => {
       read.mockClear()
     })
 
-    it('lists each collection on one page, with as many commands as for one collection', async () => {
+    it('returns consecutive pages, and reads a page with one aggregate, one count and one find', async () => {
       expect(await names({ limit: 3, after: 0 })).toEqual(['app.c9999', 'app.c9998', 'app.c9997'])
       expect(
         commands()

@@ -31,7 +31,7 @@ async function registryProblem(): Promise<string | null> {
 
 const problem = await registryProblem()
 
-/** Packs a copy of the repository, because packing first removes `dist`, which other tests use. */
+/** Packs a copy of the repository, because `npm pack` removes `dist` before it builds, and other tests use `dist`. */
 async function pack(): Promise<string> {
   const copy = path.join(folder, 'copy')
   const left = new Set(['node_modules', 'dist', '.git', '.cache', 'coverage'])

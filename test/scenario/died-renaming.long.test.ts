@@ -17,7 +17,7 @@ const storedNames = async (): Promise<string[]> => {
 test.each([
   ['when the rename event is read again', 0],
   ['when the rename event is already processed', 1],
-])('the collection is read, written and verified under its new name, %s', async (_when, restarts) => {
+])('the renamed collection is verified and committed under its new name, %s', async (_when, restarts) => {
   const app = pair.sourceClient.db('app')
   for (const name of ['before', 'other']) {
     await app.collection<{ _id: number }>(name).insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id })))
@@ -48,7 +48,7 @@ test.each([
     await tandem.kill9()
   }
   await using tandem = await pair.startInstance()
-  // A write resolves the new name by itself. Without one, the verifier has to resolve it alone.
+  // A write makes event application find the new name. The first case has no write, so the verifier has to find it.
   if (restarts > 0) await app.collection<{ _id: number; n?: number }>('after').updateMany({}, { $set: { n: 1 } })
   await canCommit(tandem)
   await tandem.post('commit')

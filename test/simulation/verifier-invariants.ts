@@ -25,7 +25,7 @@ const idAt = 5
 
 /**
  * Records which of the source's events each verifier has received, from its own stream or from event application. No verifier may store
- * a position beyond an event that its process has not recorded, because an event that is not recorded is lost with the process.
+ * a position beyond an event that its process has not received: after a restart, no verifier would read that event.
  */
 export class VerifierInvariants {
   /** Number of batches that verifiers took from event application. */

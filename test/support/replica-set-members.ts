@@ -6,7 +6,7 @@ import { lastErrors } from './mongod-process.ts'
 /** Long enough for an initial sync of secondaries, or for an election after a kill, on a machine with two busy cores. */
 const primaryTimeoutMs = 180_000
 const pollMs = 20
-/** A member that is suspended or waits for a core must not keep the replies of the others from being judged. */
+/** How long one poll waits for a member's reply, so that a suspended or starved member does not hold up the others. */
 const replyPatienceMs = 1_000
 /** Milliseconds after which a set without a primary starts an election. */
 const electionTimeoutMs = 5_000
@@ -30,7 +30,7 @@ export interface CustomRole {
 /**
  * Initiates the set with the first member, which becomes primary immediately, and then adds the others. With all members
  * from the beginning, the set would wait for the election timeout. With access control, the localhost exception allows the
- * first two steps while no user exists.
+ * initiation and the creation of the administrator, who then adds the others.
  */
 export async function initiate(
   members: Member[],

@@ -183,7 +183,7 @@ const aggregateInto: Operation = async (world) => {
     { $match: { n: { $lt: random.int(20, 100) } } },
     { $sort: { _id: 1 } },
     { $set: { via: random.word(3) } },
-    // Both stages replace an empty timestamp with the server's time, which differs between servers.
+    // `$out` and `$merge` replace an empty timestamp with the server's time, which differs between servers.
     { $unset: 'zero' },
   ]
   const replaces = random.chance(0.5)
