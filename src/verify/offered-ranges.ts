@@ -120,8 +120,8 @@ export class OfferedRanges {
   #toTakeBack(open: readonly OfferState[], { isIdle }: OfferingScan): OfferState[] {
     const { isExpired, others, ownRanges } = this.#parts
     if (!isIdle) this.#progressedAt = this.#now()
-    const isStalled = this.#now() - this.#progressedAt > stalledMS
-    const isLeft = ({ owner }: OfferState): boolean => owner === null || isStalled || isExpired(owner)
+    if (this.#now() - this.#progressedAt > stalledMS) return [...open]
+    const isLeft = ({ owner }: OfferState): boolean => owner === null || isExpired(owner)
     if (others() === 0) return open.filter(isLeft)
     return isIdle ? open.filter(isLeft).slice(0, ownRanges()) : []
   }
