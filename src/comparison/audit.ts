@@ -107,6 +107,7 @@ class Audit {
     const notFound = new Set(this.#options.namespaces)
     const databases = await this.#databases()
     this.#refuseUnpaired(databases)
+    this.#refuseUncompared(databases)
     for (const database of databases) tasks.push(...(await this.#compareDatabase(database, notFound)))
     const [absent] = notFound
     if (absent) {
@@ -133,6 +134,17 @@ class Audit {
     if (!found) return
     throw new AuditError(
       `${found.from} on cluster0 and ${found.to} on cluster1 have no partner, because --remap gives their names to others; leave both out with --excludeNamespace ${found.from}`,
+    )
+  }
+
+  /** A renamed database that is not compared is a mistake in the names or in their direction. It must not count as equal. */
+  #refuseUncompared(databases: readonly string[]): void {
+    if (this.#options.namespaces.length > 0) return
+    const found = this.#right.names.renamed.find(({ from }) => !databases.includes(from))
+    if (!found) return
+    const { from, to } = found
+    throw new AuditError(
+      `--remap ${from}=${to}: neither ${from} on cluster0 nor ${to} on cluster1 is compared; check the spelling and --excludeNamespace. The first name is that on cluster0: if cluster1 is the source of the sync, give --remap ${to}=${from}`,
     )
   }
 

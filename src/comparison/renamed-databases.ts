@@ -9,12 +9,14 @@ export interface RenamedDatabase {
  * cluster. A name that is taken by another database gets the one that is free, so that no two names become one.
  */
 export class RenamedDatabases {
+  readonly renamed: readonly RenamedDatabase[]
   readonly #there = new Map<string, string>()
   readonly #here = new Map<string, string>()
   /** Databases of the first cluster that have no partner, each with the database of the second one that has none. */
   readonly unpaired: readonly RenamedDatabase[]
 
   constructor(renamed: readonly RenamedDatabase[]) {
+    this.renamed = renamed
     for (const { from, to } of renamed) {
       this.#there.set(from, to)
       this.#here.set(to, from)

@@ -122,6 +122,13 @@ describe('exit code 2', () => {
     expect(stderr).toBe('error: --namespace shop.order is on neither cluster; check its spelling\n')
   })
 
+  test('when a renamed database is not compared, as with the names in the wrong direction', async () => {
+    const options = ['--remap', 'store=sold', '--excludeNamespace', 'sold', '--json']
+    const { code, stdout, stderr } = await run([...clusters(), ...options])
+    expect([code, stdout]).toEqual([2, ''])
+    expect(stderr).toMatch(/--remap store=sold: neither .* is compared;.* give --remap sold=store/)
+  })
+
   test('when both connection strings lead to one cluster', async () => {
     const { code, stderr } = await run(['--cluster0', sides.sets[0].uri, '--cluster1', sides.sets[0].uris[0] as string])
     expect(code).toBe(2)
