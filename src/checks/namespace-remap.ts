@@ -20,7 +20,24 @@ export const checkNamespaceRemap: Check = async (clusters) => {
       'InvalidRequest',
       `namespaceRemap[${at}].from.database: the filters do not select ${renames[at]?.from.database}; select it by includeNamespaces and excludeNamespaces, or leave the element out`,
     )
+  refuseOtherCase(renames, await listDatabases(clusters.source))
   return await checkRemapCollisions(clusters)
+}
+
+/**
+ * The database may be created later, so it need not exist. But the server accepts no second name that differs only in case:
+ * the existing database would be synced under its own name.
+ */
+function refuseOtherCase(renames: readonly NamespaceRename[], existing: readonly string[]): void {
+  for (const [at, { from }] of renames.entries()) {
+    if (existing.includes(from.database)) continue
+    const other = existing.find((name) => name.toLowerCase() === from.database.toLowerCase())
+    if (other === undefined) continue
+    throw new RefusedError(
+      'InvalidRequest',
+      `namespaceRemap[${at}].from.database: the source has no database ${from.database}, but ${other}; use its exact name`,
+    )
+  }
 }
 
 /**

@@ -156,6 +156,12 @@ test('starts and filters that would bring two databases together are refused, an
       /^namespaceRemap\[0\]\.from\.database: .* do not select shap/,
     ],
     [
+      { ...remap(['Shop', 'a']), ...only('Shop') },
+      400,
+      'InvalidRequest',
+      /^namespaceRemap\[0\]\.from\.database: the source has no database Shop, but shop/,
+    ],
+    [
       { ...remap(['shop', 'ZOO']), ...only('shop', 'zoo') },
       400,
       'InvalidRequest',
