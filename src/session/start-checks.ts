@@ -171,10 +171,10 @@ async function withNames<T>(clusters: CheckedClusters, work: (named: CheckedClus
     opened.push(other)
     return other
   }
-  const source = named(clusters.source, noRemap)
-  const destination = named(clusters.destination, new NamespaceRemap(clusters.configuration.namespaceRemap))
   try {
     const { configuration } = clusters
+    const source = named(clusters.source, noRemap)
+    const destination = named(clusters.destination, new NamespaceRemap(configuration.namespaceRemap))
     const selection =
       source === clusters.source ? clusters.selection : new Selection(source, configuration, configuration.timeseries)
     return await work({ ...clusters, source, destination, selection })
