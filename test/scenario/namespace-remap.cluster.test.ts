@@ -42,10 +42,10 @@ test('changes of every kind arrive under the other names, and nothing else chang
   const { sourceClient, destinationClient } = pair
   await seedEachKind(sourceClient)
   await sourceClient.db('Store').collection<Row>('things').insertMany(rows(3))
-  // On the destination this name belongs to no database of the source. `Store` is the one that would have it there.
+  // No database of the source is called `emptied` on the destination, so this database stays unchanged there.
   await destinationClient.db('emptied').collection<Row>('things').insertMany(rows(7))
   await destinationClient.db('emptied').createCollection('view', { viewOn: 'things', pipeline: [] })
-  // What converges, and what the source does not have. Nothing is called `app` there.
+  // `Store.dropped` converges, and `Store.stale` does not exist on the source.
   await destinationClient.db('Store').collection<Row>('dropped').insertMany(rows(9))
   await destinationClient.db('Store').collection<Row>('stale').insertMany(rows(9))
   const foreign = () => fingerprints(pair.destination.uri, (database) => database === 'emptied')
@@ -56,7 +56,7 @@ test('changes of every kind arrive under the other names, and nothing else chang
   await changeEachKind(sourceClient)
   await sourceClient.db('Store').collection<Row>('things').insertOne({ _id: 9 })
   await sourceClient.db('emptied').collection<Row>('again').insertMany(rows(5))
-  // Into another database of the sync, under its other name.
+  // This rename moves a collection into another renamed database.
   await sourceClient.db('admin').command({ renameCollection: 'emptied.again', to: 'app.moved' })
   await sourceClient.db('emptied').collection<Row>('last').insertMany(rows(2))
   await commit(running)
