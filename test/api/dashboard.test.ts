@@ -8,7 +8,7 @@ const files = readdirSync(directory)
 const pathOf = (file: string): string => (file === 'page.html' ? '/' : `/dashboard/${file}`)
 
 describe('the dashboard', () => {
-  test.each(files)('%s is served unchanged, under a content security policy that allows nothing else', async (file) => {
+  test.each(files)('%s is served unchanged, with a content security policy that allows only resources of the instance', async (file) => {
     const response = await apiUnderTest().api.request(pathOf(file))
     expect(response.status).toBe(200)
     expect(await response.text()).toBe(readFileSync(new URL(file, directory), 'utf8'))
