@@ -6,14 +6,14 @@ import { RawValue } from '../../src/mongo/raw-values.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { rawDocument } from '../support/bson-values.ts'
 
-/** Databases whose names differ only in their letters' case. */
+/** tandem creates a database whose name differs from that of an existing database only in case. */
 
 const one = oneSet()
 
 const namesIn = async (database: string): Promise<string[]> =>
   (await one.client.db(database).listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name).sort()
 
-it('a database that is empty after a drop gives way to one whose name differs only in case', async () => {
+it('a database that is empty after a drop does not prevent a database whose name differs only in case', async () => {
   const before = one.client.db('Shop')
   await before.collection('orders').insertOne({})
   await before.createCollection('view', { viewOn: 'orders', pipeline: [] })
@@ -24,7 +24,7 @@ it('a database that is empty after a drop gives way to one whose name differs on
   expect(await namesIn('Shop')).toEqual([])
 })
 
-it('a database with a collection or a view stays, and the error names it', async () => {
+it('a database with a collection or a view is not dropped, and the error names that database', async () => {
   const before = one.client.db('Store')
   await before.createCollection('view', { viewOn: 'orders', pipeline: [] })
   const create = () => createNamespace(one.cluster, 'store', 'orders', {})
