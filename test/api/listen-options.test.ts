@@ -51,9 +51,12 @@ describe('an instance', () => {
     expect(served(['--bind', bind, '--tlsCert', certificate])).toMatchObject({ tokens: null })
   })
 
-  test.each(['localhost', 'example.com', '', '127.1', '::ffff:127.0.0.1'])('does not accept %j as a loopback address', (bind) => {
-    expect(refused([...uris, `--bind=${bind}`])).toMatch(/--bind/)
-  })
+  test.each(['localhost', 'example.com', '', '127.1', '::ffff:127.0.0.1'])(
+    'does not accept %j as a loopback address',
+    (bind) => {
+      expect(refused([...uris, `--bind=${bind}`])).toMatch(/--bind/)
+    },
+  )
 
   const otherKey = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey
   const onlyCertificate = tlsPem.server.slice(0, tlsPem.server.indexOf('-----BEGIN PRIVATE'))
@@ -131,14 +134,17 @@ describe('an instance', () => {
     ['--readTokenFile', file('open-read', token.toUpperCase(), 0o644), ['--tokenFile', tokenFile]],
     ['--tlsCert', file('open.pem', tlsPem.server, 0o644), []],
     ['--tlsKey', file('open-key.pem', tlsPem.server, 0o444), ['--tlsCert', certificate]],
-  ])('refuses %s with a file that other users can read; the message names the file and the remedy', (option, path, besides) => {
-    const text = refused([...uris, ...besides, option, path])
-    expect(text).toContain(
-      `error: ${option}: ${path} holds a secret, and every user of this machine can read it (mode 0`,
-    )
-    expect(text).toContain(`"chmod o-r ${path}" removes that permission`)
-    expect(text).not.toContain(token.slice(0, 20))
-  })
+  ])(
+    'refuses %s with a file that other users can read; the message names the file and the remedy',
+    (option, path, besides) => {
+      const text = refused([...uris, ...besides, option, path])
+      expect(text).toContain(
+        `error: ${option}: ${path} holds a secret, and every user of this machine can read it (mode 0`,
+      )
+      expect(text).toContain(`"chmod o-r ${path}" removes that permission`)
+      expect(text).not.toContain(token.slice(0, 20))
+    },
+  )
 
   // Kubernetes gives the group of the pod access to a Secret's files:
   // https://kubernetes.io/docs/concepts/configuration/secret/

@@ -39,24 +39,27 @@ describe('with a token', () => {
     ['an empty one', { Authorization: 'Bearer ' }],
     ['another scheme', { Authorization: `Basic ${token}` }],
     ['the token without a scheme', { Authorization: token }],
-  ])('%s is refused on every path with Unauthorized, and the answer contains no part of the token', async (_what, headers) => {
-    const { get, post, instance } = apiUnderTest({ token })
-    for (const reply of [
-      ...(await Promise.all(paths.map((path) => get(path, headers)))),
-      await post('/api/v1/commit', {}, headers),
-    ]) {
-      expect(reply.status).toBe(401)
-      expect(reply.headers.get('WWW-Authenticate')).toBe('Bearer')
-      expect(reply.body).toMatchObject({
-        success: false,
-        error: 'Unauthorized',
-        errorDescription: expect.stringMatching(/^Authorization: .*--tokenFile/),
-      })
-      expect(JSON.stringify(reply.body)).not.toContain('a1a1')
-    }
-    expect(instance.calls).toEqual([])
-    expect(instance.recorded).toMatchObject([{ command: 'commit', error: 'Unauthorized', admitted: false }])
-  })
+  ])(
+    '%s is refused on every path with Unauthorized, and the answer contains no part of the token',
+    async (_what, headers) => {
+      const { get, post, instance } = apiUnderTest({ token })
+      for (const reply of [
+        ...(await Promise.all(paths.map((path) => get(path, headers)))),
+        await post('/api/v1/commit', {}, headers),
+      ]) {
+        expect(reply.status).toBe(401)
+        expect(reply.headers.get('WWW-Authenticate')).toBe('Bearer')
+        expect(reply.body).toMatchObject({
+          success: false,
+          error: 'Unauthorized',
+          errorDescription: expect.stringMatching(/^Authorization: .*--tokenFile/),
+        })
+        expect(JSON.stringify(reply.body)).not.toContain('a1a1')
+      }
+      expect(instance.calls).toEqual([])
+      expect(instance.recorded).toMatchObject([{ command: 'commit', error: 'Unauthorized', admitted: false }])
+    },
+  )
 
   test('the right token is accepted, and /healthz needs none', async () => {
     const { get, post, instance } = apiUnderTest({ token })

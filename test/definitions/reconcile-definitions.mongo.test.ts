@@ -83,20 +83,23 @@ describe('a collection whose creation is retried', () => {
     expect(instance.catalog.entries().map(({ name }) => name)).toEqual(['after'])
   })
 
-  it.each(['create', 'createIndexes'])('at %s does not exist afterwards if the source drops it meanwhile', async (command) => {
-    await source().createCollection('gone')
-    await source().collection('gone').createIndex({ a: 1 })
-    const instance = await startInstance()
-    const point = await failCommand(command, 'app.gone')
-    const reconciled = instance.reconcile()
-    await untilRetried(instance)
-    await source().collection('gone').drop()
-    await point.release()
-    await reconciled
-    expect(await existing()).toEqual(new Map())
-    expect(await stored()).toEqual(new Map())
-    expect(instance.catalog.entries()).toEqual([])
-  })
+  it.each(['create', 'createIndexes'])(
+    'at %s does not exist afterwards if the source drops it meanwhile',
+    async (command) => {
+      await source().createCollection('gone')
+      await source().collection('gone').createIndex({ a: 1 })
+      const instance = await startInstance()
+      const point = await failCommand(command, 'app.gone')
+      const reconciled = instance.reconcile()
+      await untilRetried(instance)
+      await source().collection('gone').drop()
+      await point.release()
+      await reconciled
+      expect(await existing()).toEqual(new Map())
+      expect(await stored()).toEqual(new Map())
+      expect(instance.catalog.entries()).toEqual([])
+    },
+  )
 
   it('does not affect another collection that takes its intended name', async () => {
     await source().createCollection('other')

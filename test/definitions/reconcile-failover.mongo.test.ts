@@ -65,16 +65,19 @@ it.each([
   [189, 'a stepdown'],
   [365, 'a cache under pressure'],
   [11_602, 'an election that interrupts'],
-])('after error %i, %s, a write is retried until the error ends, and the retry is shown meanwhile', async (errorCode) => {
-  const entry = await outdated()
-  const data = { failCommands: ['update', 'insert'], appName: destinationName, errorCode }
-  await using fault = await failPoint(clusters.destinationClient, 'failCommand', data)
-  const reconciling = clusters.reconcile(entry, identitiesOf(idElements(numbered(0, 10))))
-  await fault.reached()
-  await expect.poll(() => clusters.context.monitor.current?.what).toContain(`${database}.c`)
-  expect(await texts()).toEqual(Array(5).fill('old'))
-  await fault.release()
-  await reconciling
-  expect(clusters.context.monitor.current).toBeUndefined()
-  expect(await texts()).toEqual(Array(10).fill('new'))
-})
+])(
+  'after error %i, %s, a write is retried until the error ends, and the retry is shown meanwhile',
+  async (errorCode) => {
+    const entry = await outdated()
+    const data = { failCommands: ['update', 'insert'], appName: destinationName, errorCode }
+    await using fault = await failPoint(clusters.destinationClient, 'failCommand', data)
+    const reconciling = clusters.reconcile(entry, identitiesOf(idElements(numbered(0, 10))))
+    await fault.reached()
+    await expect.poll(() => clusters.context.monitor.current?.what).toContain(`${database}.c`)
+    expect(await texts()).toEqual(Array(5).fill('old'))
+    await fault.release()
+    await reconciling
+    expect(clusters.context.monitor.current).toBeUndefined()
+    expect(await texts()).toEqual(Array(10).fill('new'))
+  },
+)

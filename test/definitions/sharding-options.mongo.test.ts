@@ -167,21 +167,24 @@ it('a collection of a replica set is sharded with the options of the start reque
   expect(await chunks()).toHaveLength(10)
 })
 
-it.each(['6.0.27', '7.2.0'])('numInitialChunks has an effect on %s: from 7.2 on, tandem splits the chunks itself', async (version) => {
-  await setClient.db('app').createCollection('things')
-  const before = destination.version
-  destination.version = version
-  try {
-    await sharding(replicaSet, { shardingEntries: [entryOf({ k: 'hashed' }, { numInitialChunks: 12 })] }).distribute(
-      await created(setClient, { k: 'hashed' }, false),
-    )
-  } finally {
-    destination.version = before
-  }
-  const found = await chunks()
-  expect(found).toHaveLength(12)
-  expect(new Set(found.map(({ shard }) => shard)).size).toBe(2)
-})
+it.each(['6.0.27', '7.2.0'])(
+  'numInitialChunks has an effect on %s: from 7.2 on, tandem splits the chunks itself',
+  async (version) => {
+    await setClient.db('app').createCollection('things')
+    const before = destination.version
+    destination.version = version
+    try {
+      await sharding(replicaSet, { shardingEntries: [entryOf({ k: 'hashed' }, { numInitialChunks: 12 })] }).distribute(
+        await created(setClient, { k: 'hashed' }, false),
+      )
+    } finally {
+      destination.version = before
+    }
+    const found = await chunks()
+    expect(found).toHaveLength(12)
+    expect(new Set(found.map(({ shard }) => shard)).size).toBe(2)
+  },
+)
 
 it('presplitHashedZones creates the chunks of the zones, and is left out after a drop has removed the zones', async () => {
   await setClient.db('app').createCollection('things')

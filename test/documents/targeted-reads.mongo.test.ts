@@ -108,23 +108,26 @@ describe('reading changed documents of a sharded source', () => {
   it.each([
     ['an update', { $set: { x: 1 } }],
     ['a replacement', null],
-  ] as const)('locates the collection on the destination again when %s finds that it was renamed', async (_what, update) => {
-    const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
-    await using _ = targeted.asked
-    const events = await changes(entry, () =>
-      update
-        ? on('source').updateOne({ _id: 1 }, update)
-        : on('source').replaceOne({ _id: 1 }, { k: 1, x: 1 } as never),
-    )
-    await targeted.client.db('app').renameCollection('copy', 'renamed')
-    const located: string[] = []
-    await apply(entry, events, async ({ name }) => {
-      located.push(name)
-      return false
-    })
-    expect(located).toEqual(['copy'])
-    expect(entry.sourceName).toBe('source')
-  })
+  ] as const)(
+    'locates the collection on the destination again when %s finds that it was renamed',
+    async (_what, update) => {
+      const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
+      await using _ = targeted.asked
+      const events = await changes(entry, () =>
+        update
+          ? on('source').updateOne({ _id: 1 }, update)
+          : on('source').replaceOne({ _id: 1 }, { k: 1, x: 1 } as never),
+      )
+      await targeted.client.db('app').renameCollection('copy', 'renamed')
+      const located: string[] = []
+      await apply(entry, events, async ({ name }) => {
+        located.push(name)
+        return false
+      })
+      expect(located).toEqual(['copy'])
+      expect(entry.sourceName).toBe('source')
+    },
+  )
 
   it('compares updated documents with one read per document, and finds every difference', async () => {
     const documents = Array.from({ length: 30 }, (_, _id) => ({ _id, k: _id }))
@@ -224,18 +227,21 @@ describe('reading changed documents of a sharded source', () => {
       ['replaced', ({ kind }) => kind === 'replace'],
       ['deleted', ({ kind }) => kind === 'delete'],
       ['changed in one batch', () => true],
-    ])('of two documents with the same _id, the document that is %s does not replace the other', async (_what, isGiven) => {
-      const entry = await refined()
-      await using _ = targeted.asked
-      const events = await changes(entry, async () => {
-        await on('source').insertOne({ _id: 3, k: 10 })
-        await on('source').updateOne({ _id: 3, k: 10 }, { $set: { x: 1 } })
-        await on('source').replaceOne({ _id: 3, k: 10 }, { k: 10, x: 2 })
-        await on('source').deleteOne({ _id: 3, k: 10 })
-        await on('source').insertOne({ _id: 3, k: 20 })
-      })
-      await expect(apply(entry, events.filter(isGiven))).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
-      expect(await on('copy').find({ _id: 3 }).toArray()).toEqual([{ _id: 3, k: 80 }])
-    })
+    ])(
+      'of two documents with the same _id, the document that is %s does not replace the other',
+      async (_what, isGiven) => {
+        const entry = await refined()
+        await using _ = targeted.asked
+        const events = await changes(entry, async () => {
+          await on('source').insertOne({ _id: 3, k: 10 })
+          await on('source').updateOne({ _id: 3, k: 10 }, { $set: { x: 1 } })
+          await on('source').replaceOne({ _id: 3, k: 10 }, { k: 10, x: 2 })
+          await on('source').deleteOne({ _id: 3, k: 10 })
+          await on('source').insertOne({ _id: 3, k: 20 })
+        })
+        await expect(apply(entry, events.filter(isGiven))).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
+        expect(await on('copy').find({ _id: 3 }).toArray()).toEqual([{ _id: 3, k: 80 }])
+      },
+    )
   })
 })

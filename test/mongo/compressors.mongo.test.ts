@@ -38,24 +38,27 @@ describe.each(compressors)('with compressors=%s', (compressor) => {
   it.for([
     ['small documents, sent as one message', 20, 60],
     ['large documents, sent in many pieces without compression', 3_000, 12_000],
-  ] as const)('a raw sequence of %s and raw batches are compressed on the network, and arrive byte for byte', async ([, least, most]) => {
-    const random = new Random(`compressed ${most}`)
-    const documents = Array.from({ length: 1_500 }, (_, id) => large(id, random.int(least, most)))
-    const bytes = Buffer.concat(documents).length
-    const before = await trafficOf(compressor)
-    await compressing(compressor, async (cluster) => {
-      const collection = `${compressor}_${most}`
-      const command = { insert: collection, documents: rawSequence('documents', documents), ordered: false }
-      expect(await cluster.write('app', command)).toMatchObject({ n: documents.length })
-      const read: Buffer[] = []
-      const cursor = await RawCursor.open(cluster, 'app', { find: collection, sort: { _id: 1 } })
-      for (let batch = await cursor.next(); batch; batch = await cursor.next()) read.push(...batch.documents)
-      expect(Buffer.concat(read).equals(Buffer.concat(documents))).toBe(true)
-    })
-    const after = await trafficOf(compressor)
-    expect(after.received - before.received).toBeGreaterThan(bytes)
-    expect(after.sent - before.sent).toBeGreaterThan(bytes)
-  })
+  ] as const)(
+    'a raw sequence of %s and raw batches are compressed on the network, and arrive byte for byte',
+    async ([, least, most]) => {
+      const random = new Random(`compressed ${most}`)
+      const documents = Array.from({ length: 1_500 }, (_, id) => large(id, random.int(least, most)))
+      const bytes = Buffer.concat(documents).length
+      const before = await trafficOf(compressor)
+      await compressing(compressor, async (cluster) => {
+        const collection = `${compressor}_${most}`
+        const command = { insert: collection, documents: rawSequence('documents', documents), ordered: false }
+        expect(await cluster.write('app', command)).toMatchObject({ n: documents.length })
+        const read: Buffer[] = []
+        const cursor = await RawCursor.open(cluster, 'app', { find: collection, sort: { _id: 1 } })
+        for (let batch = await cursor.next(); batch; batch = await cursor.next()) read.push(...batch.documents)
+        expect(Buffer.concat(read).equals(Buffer.concat(documents))).toBe(true)
+      })
+      const after = await trafficOf(compressor)
+      expect(after.received - before.received).toBeGreaterThan(bytes)
+      expect(after.sent - before.sent).toBeGreaterThan(bytes)
+    },
+  )
 
   it('a CheckedText is checked again after the compression of its message, so a message whose check fails then is not sent', async () => {
     await compressing(compressor, async ({ client }) => {

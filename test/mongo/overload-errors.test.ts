@@ -13,9 +13,12 @@ const refused = (fields: object) =>
 it.each([
   ['its code', { code: 462 }],
   ['its label', { code: 99_999, errorLabels: ['SystemOverloadedError', 'RetryableError'] }],
-])('after an overloaded server has refused a command, tandem sends the command again because of %s', (_what, fields) => {
-  expect(isTransient(refused(fields))).toBe(true)
-})
+])(
+  'after an overloaded server has refused a command, tandem sends the command again because of %s',
+  (_what, fields) => {
+    expect(isTransient(refused(fields))).toBe(true)
+  },
+)
 
 it('after another error with an unknown code, the command is not sent again', () =>
   expect(isTransient(refused({ code: 99_999 }))).toBe(false))
