@@ -82,7 +82,7 @@ test('two instances copy, follow and commit through several routers', async () =
 const large = Array.from({ length: 1_500 }, (_, _id) => ({ _id, k: _id % 100, z: _id, n: 0, text: 'x'.repeat(8_192) }))
 const slow = { bytesPerSecond: 1_048_576 }
 
-test('the clusters become equal with a router that has just started, an outdated router, and routers that restart during the copy', async () => {
+test('the clusters become equal with a router that does not know the collections, an outdated router, and routers that restart during the copy', async () => {
   for (const { uri } of [source, destination]) {
     await using client = await MongoClient.connect(uri)
     await emptyCluster(client)
