@@ -27,7 +27,7 @@ emptiedClusters((clusters) => {
   two = clusters
 })
 
-/** Stops what a test has started, also when it has failed: it would work on the data of the next test. */
+/** Stops what a test has started, also after the test has failed. Otherwise it would work on the data of the next test. */
 const ends: (() => Promise<unknown>)[] = []
 afterEach(async () => {
   await Promise.all(ends.splice(0).map((end) => end()))
@@ -79,7 +79,7 @@ class CountingClaims extends RangeClaims {
 
 interface VerifierOptions {
   isExpired?: (owner: OwnerToken) => boolean
-  /** Until then, this instance compares no range to its end. */
+  /** Until this promise resolves, the verifier's instance compares no range to its end. */
   until?: Promise<unknown>
 }
 
