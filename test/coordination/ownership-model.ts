@@ -147,7 +147,7 @@ export class ModelInstance {
     this.held = new Set(claims.flatMap(({ owner }, partition) => (owner === this.token ? [partition] : [])))
   }
 
-  /** The wanted owners of the partitions, according to the last read. */
+  /** The wanted owner of each partition, computed from the last read. */
   get #wanted(): (OwnerToken | null)[] {
     if (!this.#observed) return []
     const { leases, claims } = this.#observed
@@ -160,7 +160,7 @@ export class ModelInstance {
     )
   }
 
-  /** Claims a partition that was free at the last read. True when this instance owns it now. */
+  /** Claims a partition that was free at the last read. Returns true if this instance owns it now. */
   claim(partition: number): boolean {
     const observed = this.#observed?.claims[partition]
     if (!observed || this.token === null || !this.takesWork || !this.fenceOpen) return false

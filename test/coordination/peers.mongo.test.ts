@@ -8,7 +8,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import * as members from './peer-members.ts'
 import { isPending, type Member, never, syncStore } from './peer-members.ts'
 
-/** What instances wait for, and what they request of each other. */
+/** Instances wait for each other, and send requests to each other. */
 
 const one = oneSet()
 const member = (id: string, leading = false) => members.member(one, id, leading)
