@@ -13,8 +13,8 @@ import { olderContext, olderSyncs } from '../older/stages-of-0.1.ts'
 import { storedRecord } from './stored-record.ts'
 
 /**
- * Which record on the two clusters is trusted. Any user may have written the record on a source. cluster0 is the first
- * source.
+ * Tests which record on the two clusters is trusted. Any user may have written the record on a source. cluster0 is the
+ * first source.
  */
 
 let two: TwoClusters
@@ -38,7 +38,7 @@ const planted = { ...reversed, configuration: { ...reversed.configuration, enabl
 
 describe('a record on the source', () => {
   it.each([
-    ['of a reversal that no instance has storedRecord', reversed],
+    ['of a reversal that no instance has announced', reversed],
     ['of a much later reversal', { ...reversed, generation: 1_001 }],
     ['with the generation of the record on the destination', { ...reversed, generation: 0 }],
     ['with a negative generation', { ...reversed, generation: -1 }],
@@ -92,7 +92,7 @@ describe('a record on the source', () => {
 })
 
 describe('a sync that an earlier release reversed, which announced nothing', () => {
-  it('is trusted because the former destination has leases when its other metadata is removed', async () => {
+  it('is trusted if the former destination still has leases after its other metadata was removed', async () => {
     await on('cluster0').saveSync(reversed)
     await stored('cluster1').collection<{ _id: string }>('leases').insertOne({ _id: 'instance:tandem' })
     expect(await find()).toEqual(reversed)
