@@ -112,7 +112,10 @@ export class Content {
     return this.#deletions[document]?.includes(version) ?? false
   }
 
-  /** The version up to which the destination has applied changes. An absent document may be the result of any deletion, so the newest one counts. */
+  /**
+   * The version up to which the destination has applied changes. An absent document may be the result of any deletion, so
+   * the newest deletion counts.
+   */
   reached(document: number): number {
     return (this.onDestination[document] as number) || (this.#deletions[document]?.at(-1) as number)
   }

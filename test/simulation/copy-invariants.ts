@@ -12,7 +12,7 @@ interface CopyInvariantParts {
   violated: (what: string) => void
 }
 
-/** Invariants of the copy: of plans, segments, tombstones and the end of each collection's copy. */
+/** Invariants of plans, segments and tombstones, and of the end of each collection's copy. */
 export class CopyInvariants {
   readonly #parts: CopyInvariantParts
   /** Collections that are stored as copied. */
@@ -72,7 +72,7 @@ export class CopyInvariants {
     for (const partition of now) {
       if (former.includes(partition)) continue
       const { owner, epoch } = this.#stored('ownership').get(partition) as Document
-      // A former owner may end the copy until its successor has stored its epoch: until then, the successor has changed nothing.
+      // A former owner may end the copy until its successor has stored its own epoch, because the successor has changed nothing yet.
       if (owner !== sender.token && before[`epochs.${partition}`] === epoch)
         violated(`${sender.token} ended the copy of ${after['name']} for partition ${partition}, which ${owner} owns`)
       if (this.#isOpen(after))

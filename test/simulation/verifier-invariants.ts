@@ -30,7 +30,7 @@ const idAt = 5
 export class VerifierInvariants {
   /** Number of batches that verifiers took from event application. */
   shared = 0
-  /** Number of ranges that instances have compared for the verifier of another one. */
+  /** Number of ranges that instances have compared for the verifier of another instance. */
   helped = 0
   /** For each process, the events that its verifiers have recorded. */
   readonly #recorded = new Map<Host | null, Set<string>>()
@@ -40,7 +40,7 @@ export class VerifierInvariants {
     this.#parts = parts
   }
 
-  /** Begins to observe the product's code. Returns a function that ends this. */
+  /** Begins to observe the product's code. Returns a function that ends the observation. */
   watch(): () => void {
     const self = this
     const reverts = [

@@ -224,7 +224,7 @@ export class World {
     return this.#hosts.get(host)
   }
 
-  /** Changes a document on the destination by a foreign write. */
+  /** Changes or deletes a document on the destination by a foreign write. */
   tamper(random: Random): void {
     const document = random.int(0, this.content.count - 1)
     this.content.foreign.add(document)
