@@ -53,8 +53,8 @@ export async function startShardedClusters(
 }
 
 /**
- * The same cluster with a connection string by which the driver uses all routers: it uses every server whose latency is
- * within this threshold of the fastest one.
+ * Returns the cluster with a connection string that makes the driver use all routers. The driver uses every server whose
+ * latency is within this threshold of the fastest server's.
  */
 export function throughAll(cluster: ShardedCluster): ShardedCluster {
   return { ...cluster, uri: `${cluster.uri}?localThresholdMS=60000` }

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { startHoldingProxy } from '../support/holding-proxy.ts'
 import { startProxy } from '../support/tcp-proxy.ts'
 
-/** More bytes than monitoring sends, so they are probably a write. The other lanes send their writes soon afterwards. */
+/** More bytes than the driver's monitoring sends, so they are probably a write. Other lanes send their writes soon afterwards. */
 const writeBytes = 3_000
 const patienceMS = 3_000
 const otherLanesMS = 300

@@ -88,7 +88,7 @@ export async function migrateBySeveral(
       written.abort()
       await writing
     })
-    // If one of them fails, wait for the other: it must not continue during the next run, which uses the same servers.
+    // If one of the two fails, wait for the other, which must not continue during the next run on the same servers.
     await both(
       Promise.resolve(fault?.during?.(instances)),
       Promise.resolve(fault?.servers?.({ ...pair, random, counts: instances })),
