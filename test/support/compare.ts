@@ -94,7 +94,7 @@ async function compareDistributions(
   for (const name of Object.keys(theirs)) await compareShards(destination, name, differences)
 }
 
-/** Each index is finished and the same on all shards of the destination that own chunks of the collection. */
+/** Checks that each index is built and the same on all shards of the destination that own chunks of the collection. */
 async function compareShards(destination: MongoClient, name: string, differences: Differences): Promise<void> {
   const dot = name.indexOf('.')
   const collection = destination.db(name.slice(0, dot)).collection(name.slice(dot + 1))

@@ -6,7 +6,7 @@ import { archiveDatabase, type KnownCollection, type World } from './workload-wo
 export type Id = ObjectId
 export type Identified = Document & { _id: Id }
 
-/** A number in one of the four types whose values are equal to the server and differ in bytes. */
+/** Returns a number in one of four types. The server considers the values equal, and their bytes differ. */
 function spelledNumber(random: Random, value: number, plain = 0.7): unknown {
   if (random.chance(plain)) return new Int32(value)
   return random.pick([
@@ -18,7 +18,7 @@ function spelledNumber(random: Random, value: number, plain = 0.7): unknown {
 }
 
 /**
- * `_id`s come from few slots, so documents are deleted and inserted again. One slot is one `_id` to the server (strings that
+ * `_id`s come from a few slots, so documents are deleted and inserted again. One slot is one `_id` to the server (strings that
  * differ in case are equal only under a collation), but it is seldom written with the same bytes twice.
  */
 export function spelledId(random: Random, slot: number): Id {
@@ -69,8 +69,8 @@ export function slotIn(random: Random, { database }: KnownCollection): number {
 }
 
 /**
- * The value of a field whose type changes between string, array, object and number, so that deltas on it are only valid
- * in order.
+ * Returns a value for a field whose type changes between string, array, object and number, so that updates of the field are
+ * valid only in their order.
  */
 function flippingValue(random: Random): unknown {
   return random.pick<() => unknown>([

@@ -2,7 +2,7 @@ import { findSpan } from '../../../src/domain/raw-bson.ts'
 import { type Field, fieldNamed, readFields } from './fields.ts'
 
 /**
- * The highest cluster time that any server has returned. Every reply contains it, also as its operationTime, because the
+ * The highest cluster time that any server has returned. Every reply contains this time, also as operationTime, because the
  * local time of the hidden router or of one shard would be meaningless to a client of the cluster.
  */
 export class ClusterClock {
