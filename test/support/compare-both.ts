@@ -49,7 +49,7 @@ export async function compareBoth(
   }
 }
 
-/** The namespaces for `verify`: all selected collections and views that exist on either cluster. */
+/** Returns the namespaces for `verify`: all selected collections and views that exist on either cluster. */
 async function selected(
   sourceUri: string,
   destinationUri: string,

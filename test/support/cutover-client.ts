@@ -28,8 +28,8 @@ export class CutoverClient {
   acknowledged = 0
   refused = 0
   /**
-   * Number of writes that were rejected after an acknowledged one. On the destination there must be none, because a lifted
-   * block must stay lifted.
+   * Number of writes that were rejected after an acknowledged one. On the destination there must be none, because a
+   * lifted block must stay lifted.
    */
   refusedLater = 0
   /** Errors other than UserWritesBlocked. */

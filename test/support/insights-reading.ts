@@ -1,7 +1,7 @@
 /**
- * Reads a log as MongoDB's Mongosync Insights 0.9.0.16 does: it looks for the same lines, and takes the same fields in the
- * same form (github.com/mongodb/support-tools, migration/mongosync_insights/lib/logs_metrics.py, `upload_file`). The
- * regular expressions are those of that file. Throws if Insights would reject the whole log.
+ * Reads a log as MongoDB's Mongosync Insights 0.9.0.16 does: it looks for the same lines, and takes the same fields in
+ * the same form (github.com/mongodb/support-tools, migration/mongosync_insights/lib/logs_metrics.py, `upload_file`).
+ * The regular expressions are those of that file. Throws if Insights would reject the whole log.
  */
 
 export interface InsightsReading {

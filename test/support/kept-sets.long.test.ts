@@ -57,7 +57,7 @@ it.each<[what: string, leave: (client: MongoClient) => Promise<unknown>]>([
   await expect(MongoClient.connect(set.uri, { serverSelectionTimeoutMS: 500 })).rejects.toThrow()
 })
 
-it('a set to which a client is still connected when it is given back is stopped', async () => {
+it('a set that is given back while a client is connected to it is stopped', async () => {
   const set = await borrowReplicaSet()
   const client = await MongoClient.connect(set.uri)
   await set.stop()

@@ -16,8 +16,8 @@ interface KeptSet {
 
 const free: KeptSet[] = []
 /**
- * False in a worker that runs one file, and after a test of the file has failed, because that test may still be running and
- * use its sets.
+ * False in a worker that runs one file, and after a test of the file has failed, because that test may still be running
+ * and use its sets.
  */
 let isKeeping = false
 
@@ -89,7 +89,7 @@ const failPointPrefix = 'failpoint.'
 /** Fields of every reply. */
 const clusterTimes = new Set(['$clusterTime', 'operationTime'])
 
-/** Fail points are parameters of the server too. */
+/** Reads the server's parameters. Fail points are parameters too. */
 async function readParameters(client: MongoClient): Promise<{ activeFailPoints: string[]; others: string }> {
   const all = Object.entries(await client.db('admin').command({ getParameter: '*' }))
   const isFailPoint = ([name]: [string, unknown]): boolean => name.startsWith(failPointPrefix)
@@ -100,7 +100,10 @@ async function readParameters(client: MongoClient): Promise<{ activeFailPoints: 
   }
 }
 
-/** Waits until all other connections are closed, which the server may notice a moment later. An open one may still write. */
+/**
+ * Waits until all other connections are closed, which the server may notice a moment later. An open one may still
+ * write.
+ */
 async function areOthersClosed(client: MongoClient): Promise<boolean> {
   const others = [
     { $currentOp: { allUsers: true, idleConnections: true } },

@@ -5,7 +5,9 @@ import type { ReplicaSetOptions } from './replica-set.ts'
 import type { ShardedCluster } from './sharded-cluster.ts'
 import type { Tandem } from './tandem-process.ts'
 
-/** Options of a source that takes a checkpoint each second. Each checkpoint truncates the oplog to the configured size. */
+/**
+ * Options of a source that takes a checkpoint each second. Each checkpoint truncates the oplog to the configured size.
+ */
 export const smallOplog = (oplogSizeMB: number): ReplicaSetOptions => ({
   oplogSizeMB,
   extraArgs: ['--syncdelay', '1', '--setParameter', 'writePeriodicNoops=false'],

@@ -98,8 +98,8 @@ async function fromPath(wanted: MongodVersion | undefined, failures: string[]): 
 }
 
 /**
- * Looks for a cache entry, named `mongod-<version>-<origin>`. Servers of other versions need not be started, because the
- * name contains the version.
+ * Looks for a cache entry, named `mongod-<version>-<origin>`. Servers of other versions need not be started, because
+ * the name contains the version.
  */
 async function fromCache(wanted: MongodVersion | undefined): Promise<ResolvedMongod | null> {
   const folder = cacheFolder()

@@ -26,7 +26,7 @@ export interface MongosProcess {
   connect(configuration: ReplicaSet): Promise<void>
   /** Kills it with SIGKILL and starts it again. */
   restart(): Promise<void>
-  /** The text of its log. */
+  /** Returns the text of the mongos's log. */
   log(): string
   stop(): Promise<void>
 }

@@ -58,12 +58,16 @@ export interface ShardedCluster extends AsyncDisposable {
   split(namespace: string, middle: Document): Promise<void>
   /** Moves the chunk that contains this shard key value to the shard with that index. */
   moveChunk(namespace: string, find: Document, shard: number): Promise<void>
-  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, no credentials are required. */
+  /**
+   * Creates the user in `admin` and returns the URI with its credentials. Without `auth`, no credentials are required.
+   */
   createUser(name: string, password: string, roles: (string | Document | CustomRole)[]): Promise<string>
   stop(): Promise<void>
 }
 
-/** With these, change streams advance every second on a cluster without load, and resharding has no minimum duration. */
+/**
+ * With these, change streams advance every second on a cluster without load, and resharding has no minimum duration.
+ */
 const clusterArgs = [
   ...['--setParameter', 'writePeriodicNoops=true', '--setParameter', 'periodicNoopIntervalSecs=1'],
   ...['--setParameter', 'reshardingMinimumOperationDurationMillis=0'],
