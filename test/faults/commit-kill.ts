@@ -29,9 +29,9 @@ const writableMS = 5_000
 
 /**
  * Runs one migration that is committed while instances are killed and one client writes on each cluster. The source's
- * client writes until the source refuses its writes. If the source is never blocked, the operator stops that client before
- * `commit`. The destination's client writes as soon as it may. At the end, every acknowledged write is looked up on the
- * destination. Then the writes of the destination's client are undone, and both clusters are compared.
+ * client writes until the source refuses its writes. If the source is never blocked, the operator stops that client
+ * before `commit`. The destination's client writes as soon as it may. At the end, every acknowledged write is looked up
+ * on the destination. Then the writes of the destination's client are undone, and both clusters are compared.
  */
 export async function runCommitKill(
   pair: Pair,
@@ -68,7 +68,7 @@ interface Applications {
   random: Random
 }
 
-/** An application on each cluster, and the generator of the run's other random choices. */
+/** Creates an application on each cluster, and the generator of the run's other random choices. */
 function clientsOf(clients: { source: MongoClient; destination: MongoClient }, random: Random): Applications {
   const client = (side: 'source' | 'destination', changes: 'odd' | 'even') =>
     new CutoverClient({ client: clients[side], name: side, changes, random: random.fork(side) })
@@ -155,7 +155,10 @@ class CommitKillRun {
     return way === 'dryRun' ? { dryRun: true } : { maxSeconds: this.#plan.maxSeconds }
   }
 
-  /** Runs a rehearsal, a commit with a time limit, or a commit and an abort. Ends with all instances RUNNING, or COMMITTED if the commit was faster. */
+  /**
+   * Runs a rehearsal, a commit with a time limit, or a commit and an abort. Ends with all instances RUNNING, or
+   * COMMITTED if the commit was faster.
+   */
   async #runDetour(): Promise<void> {
     const { way, abortAfterMS } = this.#plan
     if (way === 'dryRun' || way === 'maxSeconds') {

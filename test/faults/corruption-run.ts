@@ -176,7 +176,10 @@ async function expectReported({ tandem }: Run, phase: Phase, corruption: Corrupt
   }
 }
 
-/** The cause that the verifier reports. It knows the cause of a document's mismatch only for changes after it began to follow both streams. */
+/**
+ * Returns the cause that the verifier reports. The verifier knows the cause of a document's mismatch only for changes
+ * after it began to follow both streams.
+ */
 function expectedBy(phase: Phase, { expected, dropsEvents }: Corruption): 'sync' | 'foreignWrite' | undefined {
   if (expected.kind === 'collection') return 'foreignWrite'
   if (expected.kind === 'index' || expected.kind === 'option' || phase === 'copying') return undefined

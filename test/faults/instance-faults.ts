@@ -10,7 +10,10 @@ export interface Away {
   awayMS: number
 }
 
-/** Kills a random instance or the coordinator `count` times. Each killed instance is restarted, the last one only if `again` is set. */
+/**
+ * Kills a random instance or the coordinator `count` times. Each killed instance is restarted, the last one only if
+ * `again` is set.
+ */
 export function kill(whom: 'an instance' | 'the coordinator', count: number, again: boolean): InstanceFault {
   return {
     name: `kill -9 of ${whom}${again ? '' : ', which never comes back'}`,

@@ -77,8 +77,8 @@ export interface RandomFilter {
 }
 
 /**
- * Every form of an include list alone, of an exclude list alone, and of both. `seed % 48` picks one shape, so 48 consecutive
- * seeds cover all shapes.
+ * Every form of an include list alone, of an exclude list alone, and of both. `seed % 48` picks one shape, so 48
+ * consecutive seeds cover all shapes.
  */
 const shapes: readonly (readonly [Form | null, Form | null])[] = [null, ...forms]
   .flatMap((included) => [null, ...forms].map((excluded) => [included, excluded] as const))
@@ -110,7 +110,10 @@ export function randomFilter(seed: number): RandomFilter {
   }
 }
 
-/** Temporary names that the server uses for `$out` and for renames from another database. A rename from a selected temporary name does not count. */
+/**
+ * Temporary names that the server uses for `$out` and for renames from another database. A rename from a selected
+ * temporary name does not count.
+ */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
 
 /** Returns whether only one of the two names of a rename is selected. */

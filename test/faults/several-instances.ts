@@ -17,7 +17,10 @@ import type { FaultyServers } from './server-faults.ts'
  */
 export interface InstanceFault {
   name: string
-  /** Faults that are injected into the first instance's process. It is started alone and so becomes the coordinator. */
+  /**
+   * Faults that are injected into the first instance's process. That instance is started alone, so it becomes the
+   * coordinator.
+   */
   firstFaults?: Faults
   /** Starts the instances, instead of the default start with plain connection strings. */
   prepare?: (instances: RunningInstances, ids: string[]) => Promise<void>

@@ -197,8 +197,8 @@ export class SoakRun {
 }
 
 /**
- * Measures the metadata at a moment when it contains nothing of dropped collections. If there is no such moment for fifteen
- * seconds, it measures anyway, because some drop may always be in progress under the workload.
+ * Measures the metadata at a moment when it contains nothing of dropped collections. If there is no such moment for
+ * fifteen seconds, it measures anyway, because some drop may always be in progress under the workload.
  */
 async function measure(cluster0: string, cluster1: string): Promise<CycleReport['metadata']> {
   const deadline = Date.now() + 15_000

@@ -175,7 +175,7 @@ async function write(source: MongoClient, random: Random): Promise<void> {
   }
 }
 
-/** For each range: how often it was read and stored as verified. */
+/** Returns, for each range, how often it was read and stored as verified. */
 async function countReads(destination: MongoClient): Promise<Map<string, number>> {
   const ranges = await destination
     .db(metadataDatabase)
