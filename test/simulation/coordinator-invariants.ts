@@ -28,8 +28,8 @@ export class CoordinatorInvariants {
   }
 
   /**
-   * Until a coordinator has stored its term in a barrier, it has not begun the barrier's work. Until then, its predecessor
-   * may end the barrier.
+   * Until a coordinator has stored its term in a barrier, it has not begun the barrier's work. Until then, its
+   * predecessor may end the barrier.
    */
   #barrierChanged(sender: Sender, before: Document, what: string): void {
     const coordinator = this.#parts.destination.server.collection('ownership').get('coordinator')

@@ -96,7 +96,10 @@ export class Faults {
     })
   }
 
-  /** Delays writes of the instance. They may arrive after the instance has retried them, or after others have replaced it. */
+  /**
+   * Delays writes of the instance. They may arrive after the instance has retried them, or after others have replaced
+   * it.
+   */
   #holdBack(instance: Instance, milliseconds: number): void {
     const { destination, clock } = this.#world
     destination.hold(instance.host, milliseconds)

@@ -143,8 +143,8 @@ export class Invariants implements Witness {
   }
 
   /**
-   * Whether a write of this owner may still take effect: the lease is valid by the owner's clock, or the server still
-   * executes one of its writes.
+   * Returns whether a write of this owner may still take effect: the lease is valid by the owner's clock, or the server
+   * still executes one of its writes.
    */
   #canWrite(token: string): boolean {
     const { clock, destination, processes } = this.#parts

@@ -32,8 +32,8 @@ export class Network {
   readonly #holds = new Map<Host, number>()
 
   /**
-   * Returns true for writes that are often held back while their sender crashes: the removal of a plan of the copy, and the
-   * end of a copy. Mutations select other writes.
+   * Returns true for writes that are often held back while their sender crashes: the removal of a plan of the copy, and
+   * the end of a copy. Mutations select other writes.
    */
   isOftenLost: (command: Document) => boolean = isOfCopy
   /** Probability that such a write, and the following writes of its sender, are held back. */
@@ -84,8 +84,8 @@ export class Network {
   }
 
   /**
-   * Whether the message is held back. Fenced commands without a transaction number, such as DDL, are never held back,
-   * because nothing would reject them later.
+   * Returns whether the message is held back. Fenced commands without a transaction number, such as DDL, are never held
+   * back, because nothing would reject them later.
    */
   #isHeld({ sender, command, session }: Message): boolean {
     if ((this.#holds.get(sender.host) ?? 0) <= this.#clock.now || !isWrite(command)) return false

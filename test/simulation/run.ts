@@ -121,7 +121,10 @@ async function until(world: World, isSo: () => boolean, limitMS: number, why: ()
   }
 }
 
-/** Whether every change is published, applied and passed by its partition's position, and all instances own a share of the partitions. */
+/**
+ * Returns whether every change is published, applied and passed by its partition's position, and all instances own a
+ * share of the partitions.
+ */
 function isAtRest(world: World): boolean {
   return whyNot(world) === ''
 }

@@ -13,7 +13,9 @@ interface Shard {
   silentUntil: number
 }
 
-/** Interval in ms at which the router merges the shards' events. A shard that lags holds back the events of all shards. */
+/**
+ * Interval in ms at which the router merges the shards' events. A shard that lags holds back the events of all shards.
+ */
 const mergeMS = 50
 
 /**

@@ -133,7 +133,7 @@ export class VerifierInvariants {
   }
 }
 
-/** The value of a stored bound, which is a typed int32; undefined if there is no bound. */
+/** Returns the value of a stored bound, which is a typed int32; undefined if there is no bound. */
 function int32Bound(bound: Binary | null | undefined): number | undefined {
   return bound ? bytesOf(bound).readInt32LE(1) : undefined
 }
