@@ -46,8 +46,8 @@ function starting(
 }
 
 /**
- * Starts an instance of a release that knows only the older name, with the steps of that release. It looks for a record,
- * and stores its own record only if there is none. It refuses versions of the record that it does not know.
+ * Starts an instance of a release that knows only the older name, with the steps of that release. It looks for a
+ * record, and stores its own record only if there is none. It refuses versions of the record that it does not know.
  */
 function earlierRelease(): Starting {
   const versions = { writes: 1, reads: [1, 2, 3] }
