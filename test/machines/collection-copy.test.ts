@@ -39,7 +39,10 @@ const error = new Error('it failed')
 const failure = { error: 'DuplicateKey', errorDescription: 'it failed' } as const
 const segments = ['one', 'two', 'three'].map((id) => ({ id, collection: 'c' }))
 
-/** Returns every event that can happen in a state: actors settle while they run, and segments report while they are copied. */
+/**
+ * Returns every event that can happen in a state: actors settle while they run, and segments report while they are
+ * copied.
+ */
 function events(snapshot: SnapshotFrom<typeof collectionCopyMachine>): Tried[] {
   const { context } = snapshot
   const children = underWay(snapshot)
@@ -144,7 +147,10 @@ describe('every step of the copy', () => {
   })
 })
 
-/** Starts a copy. The test decides when each piece of its work ends. The result includes the copy's reports to the instance. */
+/**
+ * Starts a copy. The test decides when each piece of its work ends. The result includes the copy's reports to the
+ * instance.
+ */
 function run(claims: ClaimedSegment[][]) {
   const reports: WorkerReport[] = []
   const running = new Map<string, (event: object) => void>()

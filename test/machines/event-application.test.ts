@@ -23,7 +23,10 @@ const restingStates = [
 const error = new Error('it failed')
 const failure = { error: 'InternalError', errorDescription: 'it failed' } as const
 
-/** Returns every event that can happen in a state: orders arrive at any time, and actors settle or report while they run. */
+/**
+ * Returns every event that can happen in a state: orders arrive at any time, and actors settle or report while they
+ * run.
+ */
 function events(snapshot: Snapshot): Tried[] {
   const outputs = {
     barriers: [undefined],

@@ -47,13 +47,16 @@ function after(from: InstanceSnapshot, event: AnyEvent): InstanceSnapshot {
   return isOfChild || from.can(event as SyncCommand) ? next(from, event) : from
 }
 
-/** Without verification the machine skips `hashing`. Nothing else is different. */
+/**
+ * Returns whether the event starts a sync without verification. Its only difference is that the machine skips
+ * `hashing`.
+ */
 const isUnverified = (event: AnyEvent) => event.type === 'sync.start' && !event.configuration.verification.enabled
 const tried = [...commands, ...reports, ...settlements, ...elapsed].filter((event) => !isUnverified(event))
 
 /**
- * All states and steps, crashes included. The machine has few enough states to try every event in each of them. Steps
- * that lead to the same state share its snapshot.
+ * Finds all states and steps, crashes included. The machine has few enough states to try every event in each of them.
+ * Steps that lead to the same state share its snapshot.
  */
 function explore(): { states: InstanceSnapshot[]; steps: Step[] } {
   const steps: Step[] = []

@@ -19,7 +19,9 @@ interface StubWorker {
   copied: boolean
 }
 
-/** Replaces the workers of an instance. The stubs follow the workers' protocol, and act only when a test tells them to. */
+/**
+ * Replaces the workers of an instance. The stubs follow the workers' protocol, and act only when a test tells them to.
+ */
 export class StubWorkers {
   readonly actor: Actor<typeof instanceMachine>
   /** The actors that run now. */

@@ -101,8 +101,9 @@ const keyOf = ({ sync, members, leader, copied }: Whole): string => {
 }
 
 /**
- * The actions that the exhaustive search tries. Only the random sequences try the others: a pause, and actions with the
- * same effect on a single instance as a failure or a crash.
+ * The actions that the exhaustive search of one instance tries. Only the random sequences try the others: a pause,
+ * actions with the same effect on one instance as a failure or a crash, and actions that only matter with other
+ * instances.
  */
 const tried = memberActions.filter(
   (does) => !['pause', 'drained', 'failWorker', 'evicted', 'staleReport', 'stop'].includes(does),
