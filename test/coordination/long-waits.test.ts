@@ -134,7 +134,7 @@ it('an instance that watches the coordinator role retains no memory when ownersh
 })
 
 /**
- * The number of listeners and of dependent signals that a signal retains. Node keeps the dependent signals of
+ * Returns the number of listeners and of dependent signals that a signal retains. Node keeps the dependent signals of
  * `AbortSignal.any` in a set of weak references, which do not disappear with the dependent signals.
  */
 function retainedBy(signal: AbortSignal): number {

@@ -48,11 +48,11 @@ interface MemberOptions {
   generation?: number
   patienceMS?: number
   perform?: (command: PeerCommand) => Promise<void>
-  /** True (default): polls for commands, as an instance does once a second. */
+  /** True (default) if the member polls for commands, every 20 ms. A real instance polls once a second. */
   polls?: boolean
 }
 
-/** A live instance that records the commands that it performs. */
+/** Creates a live instance that records the commands that it performs. */
 async function member(id: string, options: MemberOptions = {}): Promise<Member> {
   const { incarnation = `${Buffer.from(id).toString('hex')}1`, generation = 0, patienceMS = 20_000 } = options
   const { perform = async () => {}, polls = true } = options

@@ -17,7 +17,7 @@ beforeEach(async () => {
   await one.client.db(metadataDatabase).dropDatabase()
 })
 
-/** A coordinator and two other instances, which have all received the commit. */
+/** Creates a coordinator and two other instances, which have all received the commit. */
 async function committing(): Promise<[Member, Member, Member]> {
   const all: [Member, Member, Member] = [member('a', true), member('b'), member('c')]
   await all[0].peers.report({ type: 'initialised' })
