@@ -38,7 +38,9 @@ export interface PreviousBuild extends Disposable {
   entry: string
 }
 
-/** Builds the program of the commit in a temporary folder. The work tree and the index of the repository do not change. */
+/**
+ * Builds the program of the commit in a temporary folder. The work tree and the index of the repository do not change.
+ */
 export function buildPrevious(commit: string): PreviousBuild {
   const folder = mkdtempSync(path.join(tmpdir(), 'tandem-previous-'))
   const [run, lock] = [{ cwd: folder, stdio: ['ignore', 'ignore', 'inherit'] as const }, 'package-lock.json']

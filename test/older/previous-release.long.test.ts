@@ -14,8 +14,8 @@ import { type OlderSync, olderContext, olderSyncs } from './stages-of-0.1.ts'
 import { instanceOfVersion4, stagesOfVersion4, storeAsVersion4 } from './version-4.ts'
 
 /**
- * This release continues a sync that an earlier release began, from any stored state. No write of a user is lost, and the
- * sync completes.
+ * This release continues a sync that an earlier release began, from any stored state. No write of a user is lost, and
+ * the sync completes.
  */
 
 const pair = pairedSets()

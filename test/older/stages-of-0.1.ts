@@ -2,8 +2,9 @@ import type { StartConfiguration } from '../../src/domain/start-request.ts'
 
 /**
  * State as stored by the last release in which the sync was not yet one state machine: the document `sync` of
- * `tandem_internal.stages`, and the instance's context. The state was captured from processes of that release. Each entry's name
- * gives the state, or the step at which the process was killed. Only the times were changed: all entries have the same ones.
+ * `tandem_internal.stages`, and the instance's context. The state was captured from processes of that release. Each
+ * entry's name gives the state, or the step at which the process was killed. Only the times were changed: all entries
+ * have the same ones.
  */
 export interface OlderSync {
   /** Number of reversals of the sync. */

@@ -11,9 +11,9 @@ type Name = keyof typeof olderSyncs
 type Stored = Parameters<typeof completed>[0]
 
 /**
- * For each stored form: the state of the sync, the state in which the instance boots, and whether a commit is requested.
- * These are the states before any instance acts. Like the older release after a restart, this release then undoes what
- * an undecided commit has prepared, and begins another attempt.
+ * For each stored form: the state of the sync, the state in which the instance boots, and whether a commit is
+ * requested. These are the states before any instance acts. Like the older release after a restart, this release then
+ * undoes what an undecided commit has prepared, and begins another attempt.
  */
 const expected: Record<Name, { sync: string; boots: string; request?: true; attempt?: number; failure?: true }> = {
   'RUNNING, copying': { sync: 'replicating', boots: 'syncing.replicating.copying' },

@@ -1,8 +1,8 @@
 import type { Db, Document } from 'mongodb'
 
 /**
- * Converts stored documents to the forms of the release with schema version 4 of the sync's state. That release had other
- * names for some fields and states. `captured-version-4.ts` holds documents of that release.
+ * Converts stored documents to the forms of the release with schema version 4 of the sync's state. That release had
+ * other names for some fields and states. `captured-version-4.ts` holds documents of that release.
  */
 
 const states: Readonly<Record<string, string>> = { takingTimestamp: 'takingPoint', preparingDestination: 'adapting' }
@@ -30,7 +30,9 @@ export function instanceOfVersion4({ snapshot, ...others }: Document): Document 
   return { ...others, schemaVersion: 1, snapshot: JSON.stringify(stored) }
 }
 
-/** Converts all documents of tandem's database to the forms of that release. Works also while users' writes are blocked. */
+/**
+ * Converts all documents of tandem's database to the forms of that release. Works also while users' writes are blocked.
+ */
 export async function storeAsVersion4(stored: Db): Promise<void> {
   const run = (command: Document) => stored.command({ ...command, mayBypassWriteBlocking: true })
   const update = (collection: string, q: Document, u: Document, multi = false) =>
