@@ -42,8 +42,8 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 /**
  * Tracks each change until a later comparison finds its document equal, and tracks what is durable. `lost` assumes a
- * crash and a restart at this moment: the streams are read again from their stored positions, ranges that are not stored
- * as done are scanned again, and stored rechecks are compared before any verdict.
+ * crash and a restart at this moment: the streams are read again from their stored positions, ranges that are not
+ * stored as done are scanned again, and stored rechecks are compared before any verdict.
  */
 class World {
   readonly rechecks = new Rechecks()

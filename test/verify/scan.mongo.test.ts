@@ -9,7 +9,10 @@ emptiedClusters((clusters) => {
   two = clusters
 })
 
-/** More runs of the scan than `missesMax`, the number of misses after which a collection counts as dropped by another program. */
+/**
+ * More runs of the scan than `missesMax`, the number of misses after which a collection counts as dropped by another
+ * program.
+ */
 const manyRuns = 60
 
 async function bothHave(name: string): Promise<{ entry: CatalogEntry; scan: Scan }> {

@@ -54,7 +54,7 @@ async function verifierOf(
   return { verifier, store, catalog, scanned: scanned.promise, sharedStream }
 }
 
-/** The `_id` element of a document, as rechecks name it. */
+/** Returns the `_id` element of a document, as rechecks contain it. */
 function idElementOf(_id: number): Buffer {
   return Buffer.from(BSON.serialize({ _id })).subarray(4, -1)
 }
