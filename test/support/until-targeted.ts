@@ -5,8 +5,8 @@ import { until } from './until.ts'
 import { untilApplied } from './until-applied.ts'
 
 /**
- * Waits until tandem knows the chunks of the source, which it reads in the background. From then on, tandem reads a
- * document that an update has changed on one shard only. `filter` contains the document's shard key.
+ * Waits until tandem knows the chunks of the source, which it reads in the background. After that, tandem
+ * reads an updated document from one shard only. `filter` contains the document's shard key.
  */
 export async function untilTargeted(
   clusters: { source: { uri: string }; destination: { uri: string } },
