@@ -55,8 +55,9 @@ const killAtReversal = 0.2
 const writeUntilBlocked = 0.5
 
 /**
- * One sync back and forth between two replica sets, always by the same instances. Each cycle is one direction: it begins
- * with a start or a reversal, continues under the random workload and random faults, and ends with a commit and both comparisons.
+ * Runs one sync back and forth between two replica sets, always with the same instances. Each cycle is one direction:
+ * it begins with a start or a reversal, continues under the random workload and random faults, and ends with a commit
+ * and both comparisons.
  */
 export class SoakRun {
   readonly #options: SoakOptions
