@@ -10,7 +10,7 @@ import { writesBlocked } from '../support/write-block-mode.ts'
 import { startAlteringProxy } from './altering-proxy.ts'
 import { type Run, startRehearse } from './rehearse-process.ts'
 
-/** docs/rehearse.md: `tandem rehearse` on the user's own clusters. */
+/** Tests what docs/rehearse.md says about `tandem rehearse` between two replica sets. */
 
 const pair = pairedSets()
 
