@@ -34,7 +34,7 @@ interface Member {
   received: () => GivenCommand | null
   /** The sender in the record of each performed command. */
   senders: (string | null)[]
-  /** Its log lines. */
+  /** The log lines of the instance. */
   logged: { message: string; fields: unknown }[]
   commands: PeerCommands
   /** The session in which commands are received. A test may replace it. */

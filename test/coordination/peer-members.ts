@@ -19,7 +19,7 @@ let terms = 0
 export interface Member {
   peers: Peers
   leads: (leading: boolean) => void
-  /** Its term as the coordinator. */
+  /** Returns the last term of this member as the coordinator; 0 if it has had none. */
   term: () => number
   /** Publishes a heartbeat with this state. */
   publish: (state: PublicState) => Promise<void>
