@@ -84,7 +84,8 @@ it('administrative commands, and the reads of what they have stored, name databa
     .collection('chunks')
     .find({ uuid: (await stored('store.things'))?.uuid })
     .toArray()
-  expect(chunks.map(({ shard }) => shard).sort()).toEqual([first, second].sort())
+  // The balancer may have split the chunks at the zone's boundaries.
+  expect(new Set(chunks.map(({ shard }) => shard))).toEqual(new Set([first, second]))
 })
 
 it("the balancer's settings are compared with, and written to, the collection of the other name", async () => {

@@ -12,7 +12,7 @@ export interface Run {
 }
 
 export function startRehearse(args: string[], { cluster0, cluster1 }: { cluster0: string; cluster1: string }): Run {
-  const main = path.resolve(repositoryRoot, 'dist/src/main.js')
+  const main = path.resolve(repositoryRoot, 'dist/main.js')
   const spawned = spawnGuarded(process.execPath, [main, 'rehearse', ...args], {
     cwd: repositoryRoot,
     // The token must not reach the instances of the rehearsal, because they would refuse the rehearsal's requests.

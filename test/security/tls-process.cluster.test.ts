@@ -14,7 +14,7 @@ import { tlsFiles, tlsPem } from '../support/tls/files.ts'
 /** An instance that serves HTTPS and requires a token is operated from start to commit with tandem's own command line. */
 
 const pair = pairedSets()
-const entry = path.join(repositoryRoot, 'dist/src/main.js')
+const entry = path.join(repositoryRoot, 'dist/main.js')
 let folder: string
 let tokenFile: string
 let certificate: string

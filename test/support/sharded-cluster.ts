@@ -1,7 +1,7 @@
 import { mkdtempSync } from 'node:fs'
-import os from 'node:os'
 import path from 'node:path'
 import type { Db, Document } from 'mongodb'
+import { dataRoot } from './data-root.ts'
 import { claimPorts } from './free-ports.ts'
 import { guardPath, removeGuardedPath } from './guarded-process.ts'
 import { prepareMongos, withClient } from './mongos-process.ts'
@@ -77,7 +77,7 @@ export async function startShardedCluster(options: ShardedClusterOptions = {}): 
   const { shards: shardCount = 2, mongoses: mongosCount = 1, auth = false, extraArgs = [] } = options
   const claimed = await claimPorts(mongosCount)
   const name = options.name ?? `cluster${claimed.ports[0]}`
-  const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-cluster-'))
+  const folder = mkdtempSync(path.join(dataRoot(), 'tandem-cluster-'))
   guardPath(folder)
   const keyFile = auth ? path.join(folder, 'key') : null
   if (keyFile) writeKeyFile(keyFile)
