@@ -7,6 +7,7 @@ RUN npm ci --ignore-scripts
 COPY tsconfig.json tsconfig.build.json ./
 COPY src ./src
 COPY machines ./machines
+COPY scripts/bundle.mjs ./scripts/
 RUN npm run build
 
 FROM node:22-slim AS dependencies
@@ -21,8 +22,10 @@ COPY package.json LICENSE README.md ./
 COPY --from=dependencies /tandem/node_modules ./node_modules
 # The instance serves these pages.
 COPY docs ./docs
-COPY --from=build /tandem/dist ./dist
-RUN chmod 755 dist/src/main.js && ln -s /tandem/dist/src/main.js /usr/local/bin/tandem
+COPY --from=build /tandem/dist/main.js ./dist/
+COPY --from=build /tandem/dist/chunks ./dist/chunks
+COPY --from=build /tandem/dist/dashboard ./dist/dashboard
+RUN chmod 755 dist/main.js && ln -s /tandem/dist/main.js /usr/local/bin/tandem
 USER node
 # Asks the instance at the port, address and scheme of its options in the environment and in TANDEM_CONFIG. The health check
 # does not see the arguments of the container, so do not give --port, --bind or --tlsCert there.

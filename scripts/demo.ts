@@ -220,7 +220,7 @@ async function cutOver({ instance, writer, onProgress }: DemoRun): Promise<void>
 
 /** Rehearses the commit with the command-line program, as an operator does days before the cutover. */
 async function rehearse(instance: Instance, onProgress: DemoRun['onProgress']): Promise<void> {
-  const entry = path.join(repositoryRoot, 'dist/src/main.js')
+  const entry = path.join(repositoryRoot, 'dist/main.js')
   await promisify(execFile)(process.execPath, [entry, 'commit', '--dry-run', '--url', instance.url])
   screen.step('tandem commit --dry-run')
   const timeoutSeconds = commitTimeoutSeconds

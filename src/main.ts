@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 import { setMaxListeners } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import process from 'node:process'
+import { fileURLToPath } from 'node:url'
 import type { Confirm } from './cli/confirm.ts'
 import { parseCommandLine } from './cli/options.ts'
 import type { WatchRequest } from './cli/watch.ts'
@@ -122,6 +123,9 @@ async function watch(request: WatchRequest): Promise<void> {
 }
 
 function readVersion(): string {
-  const manifest = new URL('../../package.json', import.meta.url)
+  // The manifest is in the folder above `src/` and `dist/`, and two folders above the modules that tsc emits.
+  const [manifest = ''] = ['../package.json', '../../package.json']
+    .map((path) => fileURLToPath(new URL(path, import.meta.url)))
+    .filter((path) => existsSync(path))
   return (JSON.parse(readFileSync(manifest, 'utf8')) as { version: string }).version
 }

@@ -23,22 +23,15 @@ export class CommitTiming {
   /** Ends the current step and begins this one. An instance that takes over an attempt has no earlier steps. */
   next(step: string): void {
     if (this.#step === step) return
-    if (this.#step === null && this.#steps.length === 0 && this.#began === 0) this.#began = performance.now()
+    if (this.#step === null && this.#began === 0) this.#began = performance.now()
     this.#end()
     this.#step = step
     this.#stepBegan = performance.now()
   }
 
-  /** Called when an attempt begins, before its commit timestamp is taken. Discards the times of an earlier attempt. */
+  /** Called before an attempt begins, and when this process no longer works on one. Discards all times. */
   reset(): void {
     this.#steps = []
-    this.#step = null
-    this.#began = 0
-  }
-
-  /** Called when the attempt has ended. */
-  over(): void {
-    this.#end()
     this.#step = null
     this.#began = 0
   }
@@ -51,8 +44,10 @@ export class CommitTiming {
   /** Ends the attempt and returns its result as a rehearsal. */
   rehearsal(verdict: string): Rehearsal {
     const outageSeconds = this.#began === 0 ? 0 : rounded((performance.now() - this.#began) / 1000)
-    this.over()
-    return { at: new Date().toISOString(), steps: this.#steps, outageSeconds, verdict }
+    this.#end()
+    const steps = this.#steps
+    this.reset()
+    return { at: new Date().toISOString(), steps, outageSeconds, verdict }
   }
 }
 

@@ -98,7 +98,7 @@ async function open(session: SyncSession, signal: AbortSignal): Promise<Coordina
     await retry('allowing writes on the destination', retrying, () => setWriteBlocking(destination, false))
     atStep('unblocked')
   })
-  session.commit.timing.over()
+  session.commit.timing.reset()
   return { type: 'commit.opened' }
 }
 

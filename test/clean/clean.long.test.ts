@@ -120,7 +120,7 @@ describe('after a sync that was killed before its commit', () => {
     const run = async (...args: string[]) => {
       const { child, ended } = spawnGuarded(
         process.execPath,
-        [path.resolve(repositoryRoot, 'dist/src/main.js'), 'clean', '--json', ...args],
+        [path.resolve(repositoryRoot, 'dist/main.js'), 'clean', '--json', ...args],
         {
           cwd: repositoryRoot,
           env: { ...environment(), TANDEM_CLUSTER0: pair.sets.source.uri, TANDEM_CLUSTER1: pair.sets.destination.uri },

@@ -26,7 +26,7 @@ interface Ended {
 async function run(args: string[], env: Record<string, string> = {}): Promise<Ended> {
   const { child, ended } = spawnGuarded(
     process.execPath,
-    [path.resolve(repositoryRoot, 'dist/src/main.js'), 'verify', ...args],
+    [path.resolve(repositoryRoot, 'dist/main.js'), 'verify', ...args],
     { cwd: repositoryRoot, env: { ...process.env, ...env }, output: 'pipe' },
   )
   const texts = { stdout: '', stderr: '' }

@@ -31,13 +31,13 @@ describe('a barrier', () => {
     expect(await barriers().whenDone(time, touched)).toEqual(observed)
     const stored = one.client.db(metadataDatabase).collection('barriers')
     expect(await stored.findOne()).toMatchObject({ schemaVersion: 2 })
-    // Version 1 has another name for what the coordinator's reads of the catalog had observed.
+    // Version 1 stores the field `observed` under the name `seen`.
     await stored.updateMany({}, { $rename: { observed: 'seen' }, $set: { schemaVersion: 1 } })
     expect(await barriers().whenDone(time, touched)).toEqual(observed)
     await barriers().done({ time, touched, reached: new Set([0]) }, observed.slice(0, 1))
     expect(await barriers().whenDone(time, touched)).toEqual(observed.slice(0, 1))
     expect(await stored.findOne()).not.toHaveProperty('seen')
-    // Earlier releases did not store it.
+    // Earlier releases did not store what the coordinator read from the catalog.
     await stored.updateMany({}, { $unset: { observed: 1 }, $set: { schemaVersion: 1 } })
     expect(await barriers().whenDone(time, touched)).toEqual([])
   })
@@ -60,7 +60,7 @@ describe('a barrier', () => {
     expect(await one.client.db(metadataDatabase).collection('barriers').countDocuments()).toBe(1)
   })
 
-  it('counts a partition that waits at a later barrier as having reached it', async () => {
+  it('counts a partition that waits at a later barrier as having reached this one', async () => {
     const [first, second, third] = [clusterTime(3, 1), clusterTime(3, 2), clusterTime(30, 1)]
     await barriers().reach(second, touched, [1, 2])
     await barriers().reach(third, touched, [3])
@@ -73,7 +73,7 @@ describe('a barrier', () => {
     expect(await barriers().next()).toMatchObject({ time: second, reached: new Set([1, 2, 3]) })
   })
 
-  it('is returned in the order of its time, however many digits the time has', async () => {
+  it('is returned in the order of the times, however many digits a time has', async () => {
     const times = [clusterTime(9, 2), clusterTime(1, 1), clusterTime(2_000_000_000, 1), clusterTime(16, 0)]
     for (const time of times) await barriers().reach(time, touched, [1])
     const returned: bigint[] = []

@@ -14,7 +14,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { slowness } from '../support/slowness.ts'
 
-/** Several instances that divide the coordinator role and the partitions, without the work on the partitions. */
+/** Several instances share the coordinator role and the partitions. These tests replace the work on the partitions. */
 
 const one = oneSet()
 const partitions = 8
@@ -44,9 +44,7 @@ async function leave({ coordination, lease, context, cluster }: Part): Promise<v
   await cluster.close()
 }
 
-/**
- * Starts an instance with its own client, as a separate process has it. The instance is at work and takes its share.
- */
+/** Starts an instance with its own client, like a separate process. The instance is at work and takes its share. */
 async function join(id: string): Promise<Part> {
   const [context, incarnation] = [testContext(), `${id} ${parts.length}`]
   const cluster = testCluster(one.set.uri, `tandem:${id}:${incarnation}`)
@@ -166,7 +164,7 @@ describe('instances that share partitions', () => {
     expect(b.coordination.held.size).toBe(0)
   })
 
-  it('leave a paused instance its partitions, and give it no others; it gives up the coordinator role', async () => {
+  it('leave a paused instance its partitions and give it no others, and the paused instance gives up the coordinator role', async () => {
     const a = await join('a')
     await shared([[a, 8]])
     const b = await join('b')
@@ -311,7 +309,7 @@ describe('instances that share partitions', () => {
     ])
   })
 
-  it('declare that they have stopped, and count until they have declared it or their lease term is over', async () => {
+  it('count as not stopped until they declare that they have stopped, or until their lease term is over', async () => {
     const a = await join('a')
     const b = await join('b')
     const c = await join('c')
@@ -326,15 +324,15 @@ describe('instances that share partitions', () => {
     await b.coordination.stopFor(1)
     expect(b.coordination.held.size).toBe(0)
     await vi.waitFor(async () => expect(await coordination.notStoppedFor(1)).toEqual(['c']), patience)
-    // What it declared for an earlier convergence does not count for a later one.
+    // A declaration for one convergence does not count for a later convergence.
     expect((await coordination.notStoppedFor(2)).sort()).toEqual(['b', 'c'])
-    // An expired lease counts until the writes of its owner have ended.
+    // This is the first step of an eviction. c counts until the eviction is complete, so until the writes of c have ended.
     await rows('leases').updateOne(
       { _id: OwnershipStore.leaseName('c') },
       { $inc: { epoch: 1 }, $set: { buried: true, expiresAt: givenUp } },
     )
     await vi.waitFor(async () => expect(await coordination.notStoppedFor(1)).toEqual([]), patience)
-    // A lease that is taken again begins without a declaration.
+    // In its new lease term, b has not declared that it has stopped.
     await b.coordination.stop()
     await b.lease.release()
     await join('b')

@@ -9,7 +9,7 @@ import { startReplicaSet } from '../support/replica-set.ts'
 import { startProxy, type TcpProxy } from '../support/tcp-proxy.ts'
 
 export interface LivenessStore {
-  /** Opens a separate client, as another process has it. `scope` selects one of two syncs. */
+  /** Opens a separate client, like another process. `scope` selects one of two syncs. */
   open(options?: { ttlMS?: number; scope?: 'one' | 'two' }): Liveness
   /** Proxy between the clients and scope "one". */
   proxy: TcpProxy

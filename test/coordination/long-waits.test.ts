@@ -16,7 +16,7 @@ import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { type WatchRoleParts, watchRole } from '../../src/session/watch-role.ts'
 import { Pace } from '../../src/throttle/pace.ts'
 
-/** Loops that wake several times a second for days while they wait for one end. No wake-up may leave memory behind. */
+/** Some loops wait for days for one end, and wake several times a second. No wake-up may leave memory behind. */
 
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
@@ -45,7 +45,7 @@ class Changing {
     await breath()
   }
 
-  /** Bytes of memory that each turn leaves behind. */
+  /** Returns the bytes of memory that each turn leaves behind. */
   async growth(turns: number): Promise<number> {
     for (let turn = 0; turn < 500; turn++) await this.change()
     collect()
@@ -134,7 +134,7 @@ it('an instance that watches the coordinator role retains no memory when ownersh
 })
 
 /**
- * The number of listeners and of dependent signals that a signal retains. Node keeps the dependent signals of
+ * Returns the number of listeners and of dependent signals that a signal retains. Node keeps the dependent signals of
  * `AbortSignal.any` in a set of weak references, which do not disappear with the dependent signals.
  */
 function retainedBy(signal: AbortSignal): number {

@@ -59,7 +59,7 @@ function expectOneWriter(world: World): void {
   }
 }
 
-/** Every live instance runs its rounds in turn, without further faults. */
+/** Runs rounds of every live instance in turn, without further faults. */
 function rounds(world: World, count: number): void {
   const whole = Array.from({ length: partitions }, (_, partition) => partition)
   for (let round = 0; round < count; round++) {

@@ -74,8 +74,8 @@ export class ModelInstance {
   }
 
   /**
-   * First step of taking the lease. From here on no other process can take it, and the claims of the last lease term
-   * are not free yet.
+   * Performs the first step of taking the lease. From here on no other process can take it, and the claims of the last
+   * lease term are not free yet.
    */
   beginLease(): void {
     if (this.token !== null || this.#taking !== null) return
@@ -102,7 +102,7 @@ export class ModelInstance {
     this.#taking = epoch
   }
 
-  /** Second step of taking the lease, once the writes of the last lease term have ended. */
+  /** Performs the second step of taking the lease, once the writes of the last lease term have ended. */
   completeLease(): void {
     const epoch = this.#taking
     if (epoch === null || this.#world.isWriting(this.id)) return
@@ -124,7 +124,7 @@ export class ModelInstance {
     } else this.#end()
   }
 
-  /** The process dies. The server continues to execute its writes. */
+  /** Kills the process. The server continues to execute its writes. */
   crash(): void {
     this.#end()
     this.#taking = null
@@ -147,7 +147,7 @@ export class ModelInstance {
     this.held = new Set(claims.flatMap(({ owner }, partition) => (owner === this.token ? [partition] : [])))
   }
 
-  /** The wanted owners of the partitions, according to the last read. */
+  /** The wanted owner of each partition, computed from the last read. */
   get #wanted(): (OwnerToken | null)[] {
     if (!this.#observed) return []
     const { leases, claims } = this.#observed
@@ -160,7 +160,7 @@ export class ModelInstance {
     )
   }
 
-  /** Claims a partition that was free at the last read. True when this instance owns it now. */
+  /** Claims a partition that was free at the last read. Returns true if this instance owns it now. */
   claim(partition: number): boolean {
     const observed = this.#observed?.claims[partition]
     if (!observed || this.token === null || !this.takesWork || !this.fenceOpen) return false
@@ -197,7 +197,8 @@ export class ModelInstance {
   }
 
   /**
-   * Any instance may complete an eviction, because it uses the stored lease. The instance that began it may have died.
+   * Completes an eviction. Any instance may do this with the stored lease, because the instance that began the eviction
+   * may have died.
    */
   completeEviction(id: string): void {
     if (this.token === null || this.#world.isWriting(id)) return

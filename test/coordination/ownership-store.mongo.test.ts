@@ -25,7 +25,7 @@ const rows = (name: string) => one.client.db(metadataDatabase).collection<{ _id:
 const store = () => new OwnershipStore(one.cluster)
 const noPause = async (): Promise<void> => {}
 
-/** Takes the lease of an instance with a separate client, as another process has it. */
+/** Takes the lease of an instance with a separate client, like another process. */
 async function leaseOf(id: string, incarnation = `of ${id}`): Promise<Lease> {
   const context = testContext()
   const cluster = testCluster(one.set.uri, `tandem:${id}:${incarnation}`)

@@ -11,7 +11,7 @@ import { type TestContext, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { heartbeatOf } from './liveness-stores.ts'
 
-/** Commands that one instance passes on to all, through a real metadata database. */
+/** One instance passes a command on to all instances, through a real metadata database. */
 
 const one = oneSet()
 const patience = { timeout: 20_000, interval: 20 }
@@ -32,9 +32,9 @@ interface Member {
   performed: PeerCommand[]
   /** The last command as it was received. */
   received: () => GivenCommand | null
-  /** The senders of the commands, as their records name them. */
+  /** The sender in the record of each performed command. */
   senders: (string | null)[]
-  /** Its log lines. */
+  /** The log lines of the instance. */
   logged: { message: string; fields: unknown }[]
   commands: PeerCommands
   /** The session in which commands are received. A test may replace it. */
@@ -48,11 +48,11 @@ interface MemberOptions {
   generation?: number
   patienceMS?: number
   perform?: (command: PeerCommand) => Promise<void>
-  /** True (default): polls for commands, as an instance does once a second. */
+  /** True (default) if the member polls for commands, every 20 ms. A real instance polls once a second. */
   polls?: boolean
 }
 
-/** A live instance that records the commands that it performs. */
+/** Creates a live instance that records the commands that it performs. */
 async function member(id: string, options: MemberOptions = {}): Promise<Member> {
   const { incarnation = `${Buffer.from(id).toString('hex')}1`, generation = 0, patienceMS = 20_000 } = options
   const { perform = async () => {}, polls = true } = options
@@ -100,13 +100,16 @@ describe('a command given to all', () => {
     expect(JSON.stringify(b.received())).toBe(JSON.stringify({ command: 'filter', filter }))
   })
 
-  it.each([3, 0, null])('names with an abort the commit that is to be aborted (%s)', async (abortsBefore) => {
-    const [a, b] = await Promise.all([member('a'), member('b')])
-    await a.commands.give({ command: 'abort', abortsBefore })
-    expect(b.received()).toEqual({ command: 'abort', abortsBefore })
-  })
+  it.each([3, 0, null])(
+    'identifies the commit that an abort is for by the number of aborts before it (%s)',
+    async (abortsBefore) => {
+      const [a, b] = await Promise.all([member('a'), member('b')])
+      await a.commands.give({ command: 'abort', abortsBefore })
+      expect(b.received()).toEqual({ command: 'abort', abortsBefore })
+    },
+  )
 
-  it('names no commit when an earlier release has sent the abort', async () => {
+  it('identifies no commit when an earlier release has sent the abort', async () => {
     const a = await member('a')
     const to = [{ id: 'a', incarnation: '611' }]
     const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, givenAt: new Date() }
@@ -266,7 +269,7 @@ describe('a command given to all', () => {
     const collection = one.client.db(metadataDatabase).collection<{ _id: string; givenAt: Date }>('commands')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
-    // This instance polls, so it starts only now: it would have taken the command while the command was new.
+    // This instance polls. It starts only now, because it would have taken the command while the command was new.
     const a = await member('a')
     await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 700_000] } } }])
     expect((await a.commands.give({ command: 'pause' })).get('a')).toEqual(accepted)

@@ -8,18 +8,18 @@ import { testContext } from '../mongo/clusters.ts'
 import type { OneSet } from '../mongo/one-set.ts'
 import { heartbeatOf, idleProgress } from './liveness-stores.ts'
 
-/** Instances whose stored sync and liveness are real. The test determines which of them leads. */
+/** Instances with a real stored sync and a real liveness store. The test determines which of them leads. */
 
 export const never = new AbortController().signal
 export const syncStore = (one: OneSet) => new SyncStore(one.cluster, testContext(), 0)
 
-/** The last term; each coordinator has a different one. */
+/** The number of the newest term. Each coordinator gets its own term. */
 let terms = 0
 
 export interface Member {
   peers: Peers
   leads: (leading: boolean) => void
-  /** Its term as the coordinator. */
+  /** Returns the last term of this member as the coordinator; 0 if it has had none. */
   term: () => number
   /** Publishes a heartbeat with this state. */
   publish: (state: PublicState) => Promise<void>

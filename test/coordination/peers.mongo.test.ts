@@ -8,7 +8,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import * as members from './peer-members.ts'
 import { isPending, type Member, never, syncStore } from './peer-members.ts'
 
-/** What instances wait for, and what they request of each other. */
+/** Instances wait for each other, and send requests to each other. */
 
 const one = oneSet()
 const member = (id: string, leading = false) => members.member(one, id, leading)
@@ -17,7 +17,7 @@ beforeEach(async () => {
   await one.client.db(metadataDatabase).dropDatabase()
 })
 
-/** A coordinator and two other instances, which have all received the commit. */
+/** Creates a coordinator and two other instances, which have all received the commit. */
 async function committing(): Promise<[Member, Member, Member]> {
   const all: [Member, Member, Member] = [member('a', true), member('b'), member('c')]
   await all[0].peers.report({ type: 'initialised' })

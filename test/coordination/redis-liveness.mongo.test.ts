@@ -9,8 +9,8 @@ import { startProxy } from '../support/tcp-proxy.ts'
 import { heartbeatOf } from './liveness-stores.ts'
 
 /**
- * The behaviour of Redis beyond the contract of all stores (liveness.mongo.test.ts): it loses data, notifies, and
- * requires passwords.
+ * Tests of the Redis store beyond the contract of all stores (liveness.mongo.test.ts). A Redis may lose its data, sends
+ * notifications, and may require a password.
  */
 
 const password = 'hunter2 @/:%?#é'
@@ -48,7 +48,7 @@ describe('a Redis that loses its data or its connections', () => {
     redis = await startRedis()
   })
 
-  it('has the row again at the next heartbeat after a flush', async () => {
+  it('has the row of an instance again after the first heartbeat that follows a flush', async () => {
     const liveness = open()
     await liveness.publish(heartbeatOf('a'))
     await redis.flush()

@@ -20,7 +20,7 @@ let leader: Member
 const metadata = () => new Metadata(one.cluster, testContext())
 const stored = async (): Promise<ClusterTime> => (await metadata().loadPosition('reverse'))?.time ?? 0n
 
-/** The position as each commit attempt creates it, in the coordinator's term with this epoch. */
+/** Creates the position as a commit attempt does in the coordinator's term with this epoch. */
 function position(epoch: number): ReversePosition {
   const { cluster: destination } = one
   return new ReversePosition({

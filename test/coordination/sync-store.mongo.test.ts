@@ -7,7 +7,7 @@ import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { syncStore } from './peer-members.ts'
 
-/** The stored snapshot of the sync machine, to which several processes send events at the same time. */
+/** Several processes send events to the stored snapshot of the sync machine at the same time. */
 
 const one = oneSet()
 const stages = () => one.client.db(metadataDatabase).collection<{ _id: string; context?: object }>('stages')
@@ -45,7 +45,7 @@ describe('the stored sync', () => {
     expect(await stages().findOne()).toMatchObject({ schemaVersion: 6, revision: 8, value: { committing: 'deciding' } })
   })
 
-  it('reads version 2, which knows no convergences, as a sync that had none, and replaces it with the first event', async () => {
+  it('reads version 2, which stores no convergences, as a sync without convergences, and replaces it with the first event', async () => {
     const { convergences: _none, scope: _scope, startTime: _time, ...context } = (await syncStore(one).load()).context
     const stored = { _id: 'sync', schemaVersion: 2, revision: 4, value: 'replicating', context }
     await stages().insertOne(stored as never)
@@ -56,7 +56,7 @@ describe('the stored sync', () => {
     expect(await stages().findOne()).toMatchObject({ schemaVersion: 6, revision: 5, value: 'replanning' })
   })
 
-  it('reads version 3, which knows no filters but those of the start', async () => {
+  it('reads version 3, which stores only the filters of the start', async () => {
     const { filters: _none, filterChange: _change, ...context } = (await syncStore(one).load()).context
     const stored = { _id: 'sync', schemaVersion: 3, revision: 4, value: 'replicating', context }
     await stages().insertOne(stored as never)
@@ -99,7 +99,7 @@ describe('the stored sync', () => {
     const { initiallyVerified: _verified, commitTimestamp: _timestamp, ...same } = (await syncStore(one).load()).context
     return { ...same, term: 1, attempt: 1, ...former, request }
   }
-  it('reads version 5, whose filters count as those of a plan that has begun', async () => {
+  it('reads version 5, and takes its filters for those of a plan that has begun', async () => {
     const all = { includeNamespaces: null, excludeNamespaces: null }
     const filters = { ...all, includeNamespaces: [{ database: 'a' }] }
     const filterChange = { before: [all], dropExcluded: false }
@@ -165,7 +165,7 @@ describe('the stored sync', () => {
     expect(stored).toMatchObject({ revision: 3, context: { term: 2 } })
   })
 
-  it('begins on the destination of a reversal once, and not again when it has had an event', async () => {
+  it('is begun once on the destination of a reversal, and not again after it has received an event', async () => {
     const store = syncStore(one)
     const first = await store.begin(reversedSync())
     const repeated = await store.begin(reversedSync())
@@ -201,7 +201,7 @@ describe('the stored sync', () => {
     expect(pathOf(await syncStore(one).load())).toBe('committing.takingTimestamp')
   })
 
-  it('gives an event no effect that only an outdated known state accepts', async () => {
+  it('does not apply an event that the known state accepts if the stored state does not accept it', async () => {
     const store = await replicating()
     await store.send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
     const aborted = { type: 'commit.aborted', abortsBefore: 0, reason: null, rehearsal: null } as const
@@ -211,7 +211,7 @@ describe('the stored sync', () => {
     expect(pathOf(await syncStore(one).load())).toBe('undoing')
   })
 
-  it('gives an event an effect that an outdated known state does not accept', async () => {
+  it('applies an event that the stored state accepts, even if the outdated known state does not accept it', async () => {
     const store = await replicating()
     await syncStore(one).send({ type: 'commit.requested', request, replaces: null, abortsBefore: 0 })
     expect(pathOf(store.latest)).toBe('replicating')

@@ -84,7 +84,8 @@ it('the callers of administrative commands, and of the reads of their results, u
     .collection('chunks')
     .find({ uuid: (await stored('store.things'))?.uuid })
     .toArray()
-  expect(chunks.map(({ shard }) => shard).sort()).toEqual([first, second].sort())
+  // The balancer may have split the chunks at the zone's boundaries.
+  expect(new Set(chunks.map(({ shard }) => shard))).toEqual(new Set([first, second]))
 })
 
 it("the balancer's settings are compared with those of the renamed collection, and written to that collection", async () => {

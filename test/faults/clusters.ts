@@ -3,7 +3,7 @@ import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from '../sup
 import { type ShardedCluster, type ShardedClusterOptions, startShardedCluster } from '../support/sharded-cluster.ts'
 import type { SteppedClock } from '../support/stepped-clock.ts'
 
-/** A cluster of a migration. The hosts are those of a replica set. */
+/** A cluster of a migration. Only a replica set has `hosts`. */
 type Endpoint = Pick<ReplicaSet, 'uri'> & Partial<Pick<ReplicaSet, 'hosts'>>
 
 export interface Clusters {
@@ -53,8 +53,8 @@ export async function startShardedClusters(
 }
 
 /**
- * The same cluster with a connection string by which the driver uses all routers: it uses every server whose latency is
- * within this threshold of the fastest one.
+ * Returns the cluster with a connection string that makes the driver use all routers. The driver uses every server
+ * whose latency is within this threshold of the fastest server's.
  */
 export function throughAll(cluster: ShardedCluster): ShardedCluster {
   return { ...cluster, uri: `${cluster.uri}?localThresholdMS=60000` }

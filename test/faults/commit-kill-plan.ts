@@ -23,7 +23,10 @@ export interface CommitKillPlan {
   maxSeconds: number
 }
 
-/** Even seeds kill the coordinator at the next step of `crashSteps`; odd seeds kill an instance at random moments. */
+/**
+ * Even seeds kill the coordinator at the next step of `crashSteps`. Odd seeds kill an instance or the coordinator at
+ * random moments.
+ */
 export function randomCommitKill(seed: number): CommitKillPlan {
   const random = new Random(`commit kill ${seed}`)
   const instances = random.int(1, 2)
@@ -42,7 +45,7 @@ export function randomCommitKill(seed: number): CommitKillPlan {
     abortAfterMS: random.int(0, 1_500),
     maxSeconds: random.int(1, 2),
   }
-  // The source is blocked only where `start` asks for it.
+  // The step exists only if `start` requests that the source is blocked.
   if (step === 'blockSource' && seed % 2 === 0) plan.enableUserWriteBlocking = 'sourceAndDestination'
   return plan
 }

@@ -28,10 +28,10 @@ const lostCommandMS = 3_000
 const writableMS = 5_000
 
 /**
- * One migration that is committed while instances are killed and clients write on both clusters: on the source until it
- * refuses them (or, where it is never blocked, until the operator stops them before `commit`), and on the destination once it may
- * be written. At the end, every acknowledged write is looked up on the destination. Then the writes of the destination's client are
- * undone, and both clusters are compared.
+ * Runs one migration that is committed while instances are killed and one client writes on each cluster. The source's
+ * client writes until the source refuses its writes. If the source is never blocked, the operator stops that client
+ * before `commit`. The destination's client writes as soon as it may. At the end, every acknowledged write is looked up
+ * on the destination. Then the writes of the destination's client are undone, and both clusters are compared.
  */
 export async function runCommitKill(
   pair: Pair,
@@ -68,7 +68,7 @@ interface Applications {
   random: Random
 }
 
-/** An application on each cluster, and the generator of the run's other random choices. */
+/** Creates an application on each cluster, and the generator of the run's other random choices. */
 function clientsOf(clients: { source: MongoClient; destination: MongoClient }, random: Random): Applications {
   const client = (side: 'source' | 'destination', changes: 'odd' | 'even') =>
     new CutoverClient({ client: clients[side], name: side, changes, random: random.fork(side) })
@@ -86,7 +86,7 @@ class CommitKillRun {
   readonly #stopped = new AbortController()
   #watching: Promise<void> = Promise.resolve()
   #faults: Promise<void> = Promise.resolve()
-  /** The last command may lead to `canWrite`. */
+  /** True if the last command may lead to `canWrite`. */
   #mayBecomeWritable = false
   #commandAt = 0
   #writableAfterMS = 0
@@ -155,7 +155,10 @@ class CommitKillRun {
     return way === 'dryRun' ? { dryRun: true } : { maxSeconds: this.#plan.maxSeconds }
   }
 
-  /** Runs a rehearsal, a commit with a time limit, or a commit and an abort. Ends with all instances RUNNING, or all COMMITTED where that came first. */
+  /**
+   * Runs a rehearsal, a commit with a time limit, or a commit and an abort. Ends with all instances RUNNING, or
+   * COMMITTED if the commit was faster.
+   */
   async #runDetour(): Promise<void> {
     const { way, abortAfterMS } = this.#plan
     if (way === 'dryRun' || way === 'maxSeconds') {
@@ -210,7 +213,7 @@ class CommitKillRun {
   }
 
   async #commit(body: Record<string, unknown>, ids = this.#instances.ids): Promise<void> {
-    // Where the source is not blocked, the operator must stop the application.
+    // If the source is not blocked, the operator must stop the application.
     if (!this.#blocksSource) await this.#ofSource.stop()
     this.#mayBecomeWritable = !('dryRun' in body)
     this.#commandAt = performance.now()
@@ -220,7 +223,7 @@ class CommitKillRun {
 
   /**
    * An instance that was killed and restarted continues a rehearsal that it had accepted and that never reached the
-   * others. They refuse every other commit until that rehearsal is aborted.
+   * others. The others refuse every other commit until that rehearsal is aborted.
    */
   async #abortOtherCommit(): Promise<void> {
     const answers = await Promise.all(this.#instances.ids.map((id) => this.#send(id, 'abort')))
@@ -241,7 +244,7 @@ class CommitKillRun {
 
   /**
    * Waits until all instances are RUNNING and can commit, or all are COMMITTED.
-   * @param resent body of the commit that is sent again to instances that lost it when they were killed; null: none is sent
+   * @param resent body of the commit that is sent again to instances that lost it when they were killed; null: no commit is sent again
    */
   async #waitUntilStable(resent: Record<string, unknown> | null): Promise<'RUNNING' | 'COMMITTED'> {
     const deadline = performance.now() + endSeconds * 1_000
@@ -357,7 +360,7 @@ class CommitKillRun {
   async stop(): Promise<void> {
     this.#instances.end()
     this.#stopped.abort()
-    // The watch ends first, because it starts a client.
+    // Polling ends first, because it starts the destination's client.
     await this.#watching
     await Promise.all([this.#ofSource.stop(), this.#ofDestination.stop()])
     await this.#faults.catch(() => {})

@@ -18,7 +18,7 @@ interface Run {
 }
 
 export interface CorruptionResult {
-  /** The verifier reported the corruption, or the corruption was gone before the verdict. */
+  /** Whether the verifier reported the corruption, or the corruption was gone before the verdict. */
   outcome: 'reported' | 'gone'
 }
 
@@ -122,7 +122,7 @@ const at: Record<Phase, (run: Run, corruption: Corruption) => Promise<void>> = {
   },
 }
 
-/** Holds tandem within the insert. The insert succeeds when it is released. */
+/** Makes the insert of tandem hang. The insert succeeds when the fail point is released. */
 const holdLast = (client: MongoClient) =>
   failPoint(client, 'hangDuringBatchInsert', { nss: `${last.database}.${last.collection}` })
 
@@ -176,7 +176,10 @@ async function expectReported({ tandem }: Run, phase: Phase, corruption: Corrupt
   }
 }
 
-/** The cause that the verifier reports. It knows the cause of a document's mismatch only for changes after it began to follow both streams. */
+/**
+ * Returns the cause that the verifier reports. The verifier knows the cause of a document's mismatch only for changes
+ * after it began to follow both streams.
+ */
 function expectedBy(phase: Phase, { expected, dropsEvents }: Corruption): 'sync' | 'foreignWrite' | undefined {
   if (expected.kind === 'collection') return 'foreignWrite'
   if (expected.kind === 'index' || expected.kind === 'option' || phase === 'copying') return undefined

@@ -21,11 +21,11 @@ export interface Corruption {
   remove?: (destination: Db) => Promise<unknown>
   /** Phases in which the corruption makes sense. Default: all. */
   phases?: readonly Phase[]
-  /** Phases whose corruption is gone before the verdict, and why that is correct. */
+  /** For each phase in which the corruption is gone before the verdict: why that is correct. */
   gone?: Partial<Record<Phase, string>>
-  /** The corruption is that tandem loses events. There is no foreign write. */
+  /** True if tandem loses events, and there is no foreign write. */
   dropsEvents?: boolean
-  /** The corruption is made before the collection's own documents are copied. */
+  /** True if the corruption is made before the collection's own documents are copied. */
   beforeItsCopy?: boolean
 }
 
@@ -85,7 +85,7 @@ const bypass = { mayBypassWriteBlocking: true }
 const namespace = (collection: string): string => `${corrupted}.${collection}`
 const int = (value: number) => ({ $numberInt: String(value) })
 
-/** After the commit timestamp, a write on the source fails the sync with another error. */
+/** The phase `committing` is missing, because a write on the source then fails the sync with another error. */
 const lost = { dropsEvents: true, phases: ['copying', 'hashing', 'applying'] } as const
 const writtenAgain = 'the event of the later write makes the document equal'
 const restoredLater = 'the commit itself replaces this option after this moment'

@@ -12,7 +12,7 @@ const documentsAt: Record<string, (value: number) => object> = {
 const valuesMax = 40
 const movesOfEach = 2
 
-/** tandem stops the destination's balancer during the sync. It is on before, so it must be on afterwards. */
+/** Starts the destination's balancer. tandem stops it during the sync, and must start it again afterwards. */
 export async function startBalancer({ mongoses, uri }: ShardedCluster): Promise<void> {
   await using client = await MongoClient.connect(mongoses[0]?.uri ?? uri)
   await client.db('admin').command({ balancerStart: 1 })

@@ -83,7 +83,7 @@ export function clockSteps(clock: SteppedClock, count: number): InstanceFault {
         instances.note(`clock of the destination: ${clock.aheadSeconds} s ahead`)
         instances.faults += 1
       }
-      // The wait may exceed the duration of a lease that the new clock would have expired.
+      // The wait may be longer than a lease, so a lease that the stepped clock expires too early would be taken over.
       await sleep(instances.random.int(2_000, 12_000))
       await hot.stop()
     },

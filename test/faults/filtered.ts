@@ -18,7 +18,7 @@ import { migrateStepwise } from './stepwise.ts'
 
 export interface FilterResult {
   filter: RandomFilter
-  /** Renames across the edge, as the source's oplog records them. */
+  /** Renames across the edge of the filter, as the source's oplog records them. */
   crossings: string[]
 }
 
@@ -45,7 +45,7 @@ export async function migrateFiltered(pair: Pair, seed: number, steps = 120): Pr
     await workload.runSteps(20)
     const startedAfter = await newestOplogTime(source.uri)
     const lastSteps = Math.ceil(steps / 3)
-    // A commit that meets a rename across the edge is aborted, so it must not begin before all of them are applied.
+    // A rename across the edge aborts a commit, so the commit must not begin before all such renames are applied.
     const whenWritten = (): Promise<void> => untilApplied(pair, selectedNames(selects))
     await migrateStepwise(migration, { workload, steps, lastSteps, whenWritten })
 

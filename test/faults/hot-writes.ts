@@ -14,8 +14,8 @@ export interface HotWrites {
 }
 
 /**
- * Starts a client that changes a few documents of `hot.documents` over and over. Almost every batch that tandem sends contains one of
- * them, so a batch that takes effect late overwrites newer documents.
+ * Starts a client that continually changes a few documents of `hot.documents`. Almost every batch that tandem sends
+ * contains one of these documents, so a batch that takes effect late overwrites newer documents.
  */
 export async function startHotWrites(uri: string, seeds: Random): Promise<HotWrites> {
   // The writes have a generator of their own because the number of draws depends on timing.

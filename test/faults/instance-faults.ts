@@ -10,7 +10,10 @@ export interface Away {
   awayMS: number
 }
 
-/** Kills a random instance or the coordinator `count` times. Each killed instance is restarted, the last one only if `again`. */
+/**
+ * Kills a random instance or the coordinator `count` times. Each killed instance is restarted, the last one only if
+ * `again` is set.
+ */
 export function kill(whom: 'an instance' | 'the coordinator', count: number, again: boolean): InstanceFault {
   return {
     name: `kill -9 of ${whom}${again ? '' : ', which never comes back'}`,
@@ -68,7 +71,7 @@ async function join(instances: RunningInstances, id: string): Promise<void> {
   await instances.begin(id)
 }
 
-/** Cuts the network of one instance, or lets it swallow everything that is sent. */
+/** Cuts the network of one instance, or makes the network swallow everything that is sent. */
 export function cut(how: Victim['how'], { awayMS }: Away): InstanceFault {
   let during = async (): Promise<void> => {}
   return {
@@ -120,7 +123,7 @@ export const commitSteps = [
   ...['restoreExpiry', 'unblock', 'finishIndexes'],
 ] as const
 
-/** Kills the coordinator at a step, as by kill -9. It is restarted only if `again`. */
+/** Kills the coordinator at a step, as by kill -9. The instance is restarted only if `again` is set. */
 export function coordinatorDies(step: string, again: boolean): InstanceFault {
   const dies = async (instances: RunningInstances): Promise<void> => {
     if (!(await instances.awaitEnd('a', 90))) throw new Error(`the coordinator never reached ${step}`)
@@ -137,7 +140,7 @@ export function coordinatorDies(step: string, again: boolean): InstanceFault {
   }
 }
 
-/** Pauses one instance while others run, and resumes it. Changes of definitions wait for it meanwhile. */
+/** Pauses one instance while others run, and resumes it. Meanwhile, changes of definitions wait for that instance. */
 export function pauseOne(): InstanceFault {
   return {
     name: 'pause of one instance',

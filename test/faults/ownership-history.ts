@@ -59,7 +59,7 @@ export async function checkHistory(destinationUri: string, deaths: readonly Deat
   for (const { _id, epoch, last: present } of ownership) {
     const own = byClaim.get(String(_id)) ?? []
     byClaim.set(String(_id), own)
-    // An owner that was killed before it wrote its history entry is named only by the claim until there is a successor.
+    // If an owner was killed before it wrote its history entry, only the claim names that owner until the next claim.
     if (!own.some((line) => line.epoch === epoch)) {
       own.push({ claim: String(_id), epoch, owner: present.owner, at: present.since.getTime() })
     }

@@ -27,7 +27,7 @@ export interface FaultPlan<Clusters extends AsyncDisposable = AsyncDisposable> {
   open(): Promise<Clusters>
   /** The runs, executed one after the other. A plan of a given duration ends by itself. */
   runs: Iterable<PlannedRun<Clusters>>
-  /** Whether the plan ends with the first failure: its runs continue one sync, so none can follow a failed one. */
+  /** True if the plan ends with the first failure, because all runs continue the same sync. */
   endsWithFirstFailure?: boolean
   /** Checks over all runs. A line is printed for each; `passed: null` counts as neither passed nor failed. */
   conclude?(): readonly { name: string; line: string; passed: boolean | null }[]
@@ -37,7 +37,7 @@ export interface FaultPlan<Clusters extends AsyncDisposable = AsyncDisposable> {
 
 /** Options of the command line. Each plan has defaults of its own. */
 export interface PlanOptions {
-  /** Number of runs, or of faults where several share one run. */
+  /** Number of runs; for plans with several faults in one run, the number of faults. */
   count: number
   /** The first seed. */
   from: number
@@ -62,7 +62,7 @@ export function chosenFaults(kinds: readonly string[], chosen: readonly string[]
   return chosen ?? kinds
 }
 
-/** `count` seeds from the first. */
+/** Returns `count` seeds, beginning with `from`. */
 export function seedsOf({ from, count }: Pick<PlanOptions, 'from' | 'count'>): number[] {
   return Array.from({ length: count }, (_, at) => from + at)
 }

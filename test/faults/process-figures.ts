@@ -5,7 +5,7 @@ export interface ProcessFigures {
   /** Resident memory in units of 1024 * 1024 bytes. */
   rssMB: number
   openFiles: number
-  /** How many of the open files are sockets. */
+  /** Number of the open files that are sockets. */
   sockets: number
   threads: number
 }

@@ -76,7 +76,10 @@ export interface RandomFilter {
   readonly selects: Selects
 }
 
-/** Every form of an include list alone, of an exclude list alone, and of both. `seed % 48` picks one, so 48 consecutive seeds cover all. */
+/**
+ * Every form of an include list alone, of an exclude list alone, and of both. `seed % 48` picks one shape, so 48
+ * consecutive seeds cover all shapes.
+ */
 const shapes: readonly (readonly [Form | null, Form | null])[] = [null, ...forms]
   .flatMap((included) => [null, ...forms].map((excluded) => [included, excluded] as const))
   .slice(1)
@@ -107,10 +110,13 @@ export function randomFilter(seed: number): RandomFilter {
   }
 }
 
-/** Temporary names that the server uses for `$out` and for renames from another database. A rename out of the selection does not count for these names. */
+/**
+ * Temporary names that the server uses for `$out` and for renames from another database. A rename from a selected
+ * temporary name does not count.
+ */
 const temporary = /^tmp\.agg_out\.|^tmp.{5}\.renameCollection$/
 
-/** Whether only one name of the rename is selected. */
+/** Returns whether only one of the two names of a rename is selected. */
 export function crossesEdge(selects: Selects, from: NamedCollection, to: NamedCollection): boolean {
   const [was, is] = [selects(from.database, from.name), selects(to.database, to.name)]
   return was !== is && !(was && temporary.test(from.name))

@@ -6,7 +6,7 @@ export interface Tally {
   passed: number
   /** Names of the runs and conclusions that failed. */
   failed: string[]
-  /** How often each kind of outcome occurred, for plans that distinguish several. */
+  /** Number of outcomes of each kind, for plans that distinguish several kinds. */
   kinds: Map<string, number>
 }
 

@@ -8,7 +8,7 @@ import { until } from '../support/until.ts'
 import type { Clusters } from './clusters.ts'
 import type { Death } from './ownership-history.ts'
 
-/** How long the writer goes on while a commit is not possible yet, ms. */
+/** Time in ms after which the writer is stopped if no commit is possible yet. */
 const writesWhileWaitingMS = 60_000
 
 /** The instances of one migration: which of them run, are stopped or have died, and the output of all their processes. */
@@ -34,7 +34,7 @@ export class RunningInstances {
 
   readonly #over = new AbortController()
 
-  /** @param body of `start` */
+  /** @param body the body of `start` */
   constructor(clusters: Clusters, random: Random, body: Record<string, unknown>) {
     this.clusters = clusters
     this.random = random

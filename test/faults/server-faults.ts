@@ -21,7 +21,10 @@ export function stepDowns(side: 'source' | 'destination', count: number, between
   }
 }
 
-/** Retries if the secondaries do not catch up in the time that the primary gives them, as on a busy machine. Such an attempt changes nothing. */
+/**
+ * Steps the primary down. Repeats the attempt if the secondaries do not catch up in the time that the primary gives
+ * them, which may happen on a busy machine. A failed attempt changes nothing.
+ */
 async function stepDown(set: ReplicaSet): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {

@@ -17,7 +17,10 @@ import type { FaultyServers } from './server-faults.ts'
  */
 export interface InstanceFault {
   name: string
-  /** Faults that are injected into the first instance's process. It is started alone and so becomes the coordinator. */
+  /**
+   * Faults that are injected into the first instance's process. That instance is started alone, so it becomes the
+   * coordinator.
+   */
   firstFaults?: Faults
   /** Starts the instances, instead of the default start with plain connection strings. */
   prepare?: (instances: RunningInstances, ids: string[]) => Promise<void>
@@ -88,7 +91,7 @@ export async function migrateBySeveral(
       written.abort()
       await writing
     })
-    // If one of them fails, wait for the other: it must not continue during the next run, which uses the same servers.
+    // If one of the two fails, wait for the other, which must not continue during the next run on the same servers.
     await both(
       Promise.resolve(fault?.during?.(instances)),
       Promise.resolve(fault?.servers?.({ ...pair, random, counts: instances })),

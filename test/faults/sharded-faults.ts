@@ -7,8 +7,8 @@ import type { ShardedClusters } from './clusters.ts'
  *
  * shards    a shard elects a primary
  * config    the config servers elect a primary
- * routers   a router is killed and started again; it loses its cursors, transactions and routing table. The first router
- *           of a cluster is spared: the workload and the moves of chunks use it
+ * routers   a router is killed and started again. It loses its cursors, transactions and routing table. The first router
+ *           of a cluster is never killed, because the workload and the moves of chunks use it
  */
 export const shardedFaultKinds = ['shards', 'config', 'routers'] as const
 

@@ -35,7 +35,7 @@ const betweenCommitFaultsMS = 500
  * Runs one migration between sharded clusters by several instances, under a workload of transactions across shards, shard keys that
  * change, chunks that move every two seconds with the balancer on, and definitions that change. On the destination, whose balancer
  * tandem stops during the sync, chunks move after the commit. The workload uses the first
- * router alone, so the others have not seen its collections, or have them in a former form.
+ * router alone, so the other routers do not know its collections yet, or have outdated routing tables for them.
  */
 export async function migrateSharded(
   clusters: ShardedClusters,
@@ -83,7 +83,7 @@ export async function migrateSharded(
       faults: inject(faultsBefore, betweenFaultsMS),
       commitFaults: inject(faultsDuringCommit, betweenCommitFaultsMS),
     })
-    // A generator of its own, so that the faults of a seed stay the same.
+    // The moves have their own generator, so that a seed still gives the same faults.
     workload.counts['moveChunk after the commit'] = await moveAfterCommit(
       destination,
       new Random(`moves after the commit ${seed}`),
@@ -93,7 +93,10 @@ export async function migrateSharded(
   })
 }
 
-/** Waits until the copied bytes add up: while a drop is being followed, its bytes leave the total on one instance before another. */
+/**
+ * Waits until the copied bytes add up. While a drop is followed, one instance subtracts the collection's bytes from the
+ * total earlier than another.
+ */
 async function copiedBytes(instances: RunningInstances, ids: string[]): Promise<{ copied: number[]; total: number }> {
   return await until('copied bytes that add up', async () => {
     const now = await Promise.all(ids.map((id) => instances.get(id).progress()))

@@ -86,7 +86,10 @@ async function joinAndLeaveAgain(target: SoakTarget): Promise<void> {
   await instances.leave(guest)
 }
 
-/** Injects randomly chosen faults one after the other until the time is over, at least one. `counts` counts the completed faults by kind. */
+/**
+ * Injects randomly chosen faults, at least one, one after the other until the time is over. `counts` counts the
+ * completed faults by kind.
+ */
 export async function injectFaults(
   target: SoakTarget,
   names: readonly string[],

@@ -55,8 +55,9 @@ const killAtReversal = 0.2
 const writeUntilBlocked = 0.5
 
 /**
- * One sync back and forth between two replica sets, always by the same instances. Each cycle is one direction: it begins
- * with a start or a reversal, continues under the random workload and random faults, and ends with a commit and both comparisons.
+ * Runs one sync back and forth between two replica sets, always with the same instances. Each cycle is one direction:
+ * it begins with a start or a reversal, continues under the random workload and random faults, and ends with a commit
+ * and both comparisons.
  */
 export class SoakRun {
   readonly #options: SoakOptions
@@ -197,8 +198,8 @@ export class SoakRun {
 }
 
 /**
- * Measures the metadata at a moment when it contains nothing of dropped collections, or after fifteen seconds without such a moment:
- * while the workload creates and drops collections, some drop may always be in progress.
+ * Measures the metadata at a moment when it contains nothing of dropped collections. If there is no such moment for
+ * fifteen seconds, it measures anyway, because some drop may always be in progress under the workload.
  */
 async function measure(cluster0: string, cluster1: string): Promise<CycleReport['metadata']> {
   const deadline = Date.now() + 15_000

@@ -12,11 +12,11 @@ export interface Judgement {
 
 type Slack = { [figure in keyof Pick<ProcessCycleFigures, 'rssMB' | 'openFiles' | 'sockets' | 'threads'>]: number }
 
-/** Fluctuation between cycles: heap that is not yet collected, connections of a pool, a burst of drops. */
+/** Allowed fluctuation between cycles, for example of heap that is not collected yet and of pooled connections. */
 const lifeSlack: Slack = { rssMB: 32, openFiles: 12, sockets: 12, threads: 4 }
 /** Memory may grow by ten percent within one cycle. */
 const courseFactor = 1.1
-/** Five-minute periods that a cycle must have to be judged by itself: half an hour. */
+/** A cycle with at least this many five-minute periods (half an hour) is also judged by itself. */
 const coursePeriodsMin = 6
 const metadataSlack = { documents: 100, bytes: 64 * 1024 }
 /** Rechecks that a burst or a fault leaves pending until the verdict. */

@@ -31,7 +31,7 @@ export interface StepwiseOptions {
   /** mongosyncIDs of the instances. Default: one instance. */
   ids?: readonly string[]
   faults?: (run: StepwiseRun) => Promise<void>
-  /** Faults while the commit is under way; they leave an instance running. */
+  /** Injects faults while the commit is under way. At least one instance must run afterwards. */
   commitFaults?: (run: StepwiseRun) => Promise<void>
   /** Called once all instances can commit, before the last steps. */
   whenReady?: () => Promise<void>
@@ -83,7 +83,7 @@ export async function migrateStepwise(
   faults.catch(() => {})
   await workload.runSteps(options.steps)
   instances.note('the steps are done')
-  // A fault that fails ends the wait.
+  // If the injection of faults fails, the wait ends.
   await Promise.race([ready(), faults.then(() => new Promise<never>(() => {}))])
   await options.whenReady?.()
   await workload.runSteps(options.lastSteps)

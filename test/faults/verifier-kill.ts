@@ -12,8 +12,8 @@ import { type MigrationResult, runMigration } from './migration.ts'
 /** Steps of a commit at which the process kills itself. */
 const steps = ['commitPoint', 'compareDefinitions', 'capped', 'prepareIndexes', 'verify', 'verdict'] as const
 const laterSteps = ['restoreExpiry', 'unblock', 'finishIndexes'] as const
-/** Phases of the verifier, and a moment before its verdict, at which the process is killed. */
-const phases = ['not started', 'initial hashing', 'stream hashing', 'while it settles'] as const
+/** Phases of the verifier, and the time soon after `commit` was sent, at which the process is killed. */
+const phases = ['not started', 'initial hashing', 'stream hashing', 'soon after commit'] as const
 
 export type KillMoment =
   | (typeof steps | typeof laterSteps | typeof phases)[number]
@@ -41,7 +41,7 @@ export const killCases: KillCase[] = [
 export interface VerifierKillResult {
   /** Number of ranges that were stored as verified when the process died. */
   rangesBefore: number
-  /** How many of them were read again after the restart: must be 0. */
+  /** Number of these ranges that were read again after the restart. It must be 0. */
   rangesReadAgain: number
 }
 
@@ -69,7 +69,7 @@ export async function runVerifierKill(
     await instances.start('a', { faults: { crashAt: moment } })
     await instances.begin('a')
     const tandem = instances.get('a')
-    // Holds back the scan of a collection without writes, so scanning does not end before some ranges are stored.
+    // Holds back the scan of a collection without writes, so that the scan does not end before some ranges are stored.
     await using _ = moment === 'initial hashing' ? await holdTandem(destination, 'find', `${corrupted}.words`) : null
     await until('copied', () => expectCopied(destination))
     if (isPlanted) await planted.apply(destination.db(corrupted), source.db(corrupted))
@@ -106,7 +106,7 @@ async function untilMoment(tandem: Tandem, moment: KillMoment, random: Random): 
   await post(tandem, 'commit').catch((error) => {
     if (!(error instanceof TypeError)) throw error // the process may end before it answers
   })
-  if (moment === 'while it settles') return await sleep(random.int(0, 1_200))
+  if (moment === 'soon after commit') return await sleep(random.int(0, 1_200))
   await until('the process has died or the sync is FAILED', async () => {
     if (!tandem.isRunning()) return
     const progress = await tandem.progress()
@@ -131,7 +131,10 @@ async function killWhileScanning(tandem: Tandem, destination: MongoClient, rando
   await tandem.kill9()
 }
 
-/** Waits for the final state. A restarted instance continues without a command, but a commit that was not stored when the process died is sent again. */
+/**
+ * Waits for the final state. A restarted instance continues without a command. If the commit was not stored when the
+ * process died, it is sent again.
+ */
 async function toTheEnd(tandem: Tandem, end: 'FAILED' | 'COMMITTED'): Promise<void> {
   await tandem.waitFor(({ state, canCommit }) => canCommit || state === end, { timeoutSeconds: 120, what: 'continued' })
   if ((await tandem.progress()).state === 'RUNNING') await post(tandem, 'commit')
@@ -172,7 +175,7 @@ async function write(source: MongoClient, random: Random): Promise<void> {
   }
 }
 
-/** For each range: how often it was read and stored as verified. */
+/** Returns, for each range, how often it was read and stored as verified. */
 async function countReads(destination: MongoClient): Promise<Map<string, number>> {
   const ranges = await destination
     .db(metadataDatabase)

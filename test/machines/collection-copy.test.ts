@@ -39,11 +39,14 @@ const error = new Error('it failed')
 const failure = { error: 'DuplicateKey', errorDescription: 'it failed' } as const
 const segments = ['one', 'two', 'three'].map((id) => ({ id, collection: 'c' }))
 
-/** Every event that can happen: actors settle while they run, and segments report while they are copied. */
+/**
+ * Returns every event that can happen in a state: actors settle while they run, and segments report while they are
+ * copied.
+ */
 function events(snapshot: SnapshotFrom<typeof collectionCopyMachine>): Tried[] {
   const { context } = snapshot
   const children = underWay(snapshot)
-  // A segment is claimed again only once it has ended here.
+  // This instance claims a segment again only after its copy of the segment has ended.
   const claimable = segments.filter(({ id }) => !children.includes(id))
   const outputs: Record<string, unknown[]> = {
     begin: [undefined],
@@ -117,18 +120,18 @@ describe('every step of the copy', () => {
     })
   })
 
-  it('ends copies only when no segment is under way', () => {
+  it('enters `ending` only when no segment is under way', () => {
     everyStepShould(({ to }) => !to.matches('ending') || to.context.underWay.length === 0)
   })
 
-  it('copies every claimed segment before the copy ends', () => {
+  it('starts every claimed segment before the copy enters `ending`', () => {
     everyStepShould(({ from, to }) => {
       if (!from.matches('copying') || !to.matches('ending')) return true
       return from.context.claimed.length === 0
     })
   })
 
-  it('is drained or stopped only after all work is closed', () => {
+  it('is drained or stopped only after all work is closed, or before any work has begun', () => {
     const closed = (event: Tried) => event.type === 'xstate.done.actor.close'
     everyStepShould(({ from, event, to }) => {
       if (from.value === to.value || (!to.matches('drained') && !to.matches('stopped'))) return true
@@ -144,7 +147,10 @@ describe('every step of the copy', () => {
   })
 })
 
-/** A copy whose work ends when the test ends it. The result includes the copy's reports to the instance. */
+/**
+ * Starts a copy. The test decides when each piece of its work ends. The result includes the copy's reports to the
+ * instance.
+ */
 function run(claims: ClaimedSegment[][]) {
   const reports: WorkerReport[] = []
   const running = new Map<string, (event: object) => void>()

@@ -11,7 +11,7 @@ import type { SyncSession } from '../../src/session/sync-session.ts'
 import { begin, configuration, type InstanceSnapshot, stateOf, views } from './instance-model.ts'
 import { settle } from './stub-workers.ts'
 
-/** The first actions of the real actors in the steps of a commit and a reversal. The work that follows is replaced. */
+/** Tests what the real actors of a commit and a reversal do first in a step. The work that follows is replaced. */
 
 const converting: Partial<InstanceContext> = {
   ...{ initialised: true, copyCompleted: true, initiallyVerified: true },
@@ -21,7 +21,7 @@ const reversing: Partial<InstanceContext> = { ...converting, commitRequested: fa
 const never = (): Promise<never> => new Promise(() => {})
 const context: SyncContext = { ...freshSync, attempt: 1, term: 1 }
 
-/** An instance whose lease is lost. Only the holder of the lease can store the instance's context. */
+/** Starts an instance that has lost its lease. Only the holder of the lease can store the instance's context. */
 function evicted(instance: Partial<InstanceContext>) {
   const [ended, lease] = [deferred<void>(), deferred<void>()]
   const did: string[] = []

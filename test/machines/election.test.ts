@@ -9,7 +9,7 @@ import { settle } from './stub-workers.ts'
 /**
  * A model of instances, their leases and the coordinator role in the metadata database. A step is a read by one
  * instance, the end of its campaign (won or not, with the reply delivered or lost), its eviction, a pause or a release
- * of the role. In any order of steps the role has one owner in an epoch.
+ * of the role. In any order of steps, the role has at most one owner in each epoch.
  */
 interface Role {
   owner: string | null
@@ -180,7 +180,7 @@ describe('election', () => {
     expect([...reached].sort()).toEqual(['campaigning', 'following', 'leading', 'unknown'])
   })
 
-  it('gives the role one owner in an epoch in any order of events, and one leader when no more faults occur', async () => {
+  it('gives the role at most one owner in each epoch in any order of events, and one leader when no more faults occur', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.integer({ min: 1, max: 4 }).chain((count) => fc.tuple(fc.constant(count), steps(count))),
@@ -190,7 +190,7 @@ describe('election', () => {
     )
   })
 
-  it('makes an instance that is alone the coordinator, and knows no coordinator before', async () => {
+  it('makes a single instance the coordinator, and knows no coordinator before that', async () => {
     const role: Role = { owner: null, epoch: 0 }
     const alone = new Candidate('only', role, new Set(), () => {})
     expect(alone.holder).toBeNull()
@@ -203,7 +203,7 @@ describe('election', () => {
     alone.actor.stop()
   })
 
-  it('has no campaign by a paused instance', async () => {
+  it('does not let a paused instance campaign', async () => {
     const role: Role = { owner: null, epoch: 0 }
     const paused = new Candidate('paused', role, new Set(), () => {})
     paused.eligible = false

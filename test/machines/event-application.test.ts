@@ -23,7 +23,10 @@ const restingStates = [
 const error = new Error('it failed')
 const failure = { error: 'InternalError', errorDescription: 'it failed' } as const
 
-/** Every event that can happen: orders arrive at any time, and actors settle or report while they run. */
+/**
+ * Returns every event that can happen in a state: orders arrive at any time, and actors settle or report while they
+ * run.
+ */
 function events(snapshot: Snapshot): Tried[] {
   const outputs = {
     barriers: [undefined],
@@ -72,7 +75,7 @@ describe('every step of event application', () => {
     everyStepShould(({ to }) => !(underWay(to).includes('claim') && underWay(to).includes('apply')))
   })
 
-  it('is drained only after all work is closed, or when it never began', () => {
+  it('is drained or stopped only after all work is closed, or before any work has begun', () => {
     everyStepShould(({ from, event, to }) => {
       if (from.value === to.value || (!to.matches('drained') && !to.matches('stopped'))) return true
       return from.matches('opening') || event.type === 'xstate.done.actor.close'

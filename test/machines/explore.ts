@@ -13,7 +13,7 @@ export interface Step<Snapshot extends AnyMachineSnapshot> {
   to: Snapshot
 }
 
-/** The children that are under way, by id. */
+/** Returns the ids of the children that run. */
 export function underWay(snapshot: { children: object }): string[] {
   return Object.entries(snapshot.children)
     .filter(([, child]) => child !== undefined)
@@ -21,8 +21,8 @@ export function underWay(snapshot: { children: object }): string[] {
 }
 
 /**
- * Every step that a machine can take. `events` returns the events that can happen in a state: an invoked actor settles
- * only while it runs, and a delay elapses only in its state. Reports of the machine to its parent are dropped.
+ * Returns every step that a machine can take. `events` returns the events that can happen in a state: an invoked actor
+ * settles only while it runs, and a delay elapses only in its state. Reports of the machine to its parent are dropped.
  */
 export function everyStep<Snapshot extends AnyMachineSnapshot>(
   machine: AnyStateMachine & { getInitialSnapshot: (...given: never[]) => Snapshot },
@@ -47,7 +47,10 @@ export function everyStep<Snapshot extends AnyMachineSnapshot>(
   return steps
 }
 
-/** The events with which the running actors may settle: each with every output of `outputs`, or with an error. */
+/**
+ * Returns the events with which the running actors may settle: each actor with every output in `outputs`, or with an
+ * error.
+ */
 export function settlements(snapshot: { children: object }, outputs: Record<string, unknown[]>, error: Error): Tried[] {
   return underWay(snapshot).flatMap((id) => {
     const settled = outputs[id]

@@ -88,7 +88,7 @@ async function walk(steps: Step[]): Promise<StubWorkers> {
   return stubs
 }
 
-/** The command that an operator sends next to complete the migration; null when none is needed. */
+/** Returns the command that an operator sends next to complete the migration; null when none is needed. */
 function nextCommand(stubs: StubWorkers): SyncCommand | null {
   const snapshot = snapshotOf(stubs)
   if (snapshot.matches('idle')) return start
@@ -97,7 +97,7 @@ function nextCommand(stubs: StubWorkers): SyncCommand | null {
   return snapshot.hasTag('canCommit') ? { ...commit, abortsBefore: nextView(stubs).aborts } : null
 }
 
-/** The next state of the sync that the coordinator reaches, for an instance with this snapshot. */
+/** Returns the view of the sync after the coordinator's next step, for an instance with this snapshot. */
 function nextView(stubs: StubWorkers): SyncView {
   const snapshot = snapshotOf(stubs)
   const { aborts = 0, revision = 1 } = snapshot.context.sync ?? {}
@@ -123,7 +123,7 @@ describe('an instance with workers that act by themselves', () => {
     )
   })
 
-  it('can reach committed after every such sequence', async () => {
+  it('can reach committed after any sequence of commands, ends, failures and crashes', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
         const stubs = await walk(steps)

@@ -142,7 +142,7 @@ export function running(snapshot: InstanceSnapshot): string[] {
   return Object.keys(snapshot.children).filter((id) => (snapshot.children as Record<string, unknown>)[id] !== undefined)
 }
 
-/** The stored context, which survives a crash. */
+/** Returns the stored context, which survives a crash. */
 export function stored(snapshot: InstanceSnapshot): InstanceContext {
   return JSON.parse(JSON.stringify(storable(snapshot.context))) as InstanceContext
 }

@@ -115,14 +115,14 @@ describe('a pause', () => {
       for (const event of ['sync.pause', 'events.drained'] as const) snapshot = next(snapshot, { type: event })
       snapshot = next(snapshot, { type })
       expect(stateOf(snapshot)).toBe('syncing.replicating.draining')
-      // The instance has two new workers now.
+      // The eviction has replaced both workers.
       expect(snapshot.context).toMatchObject({ copyDrained: false, eventsDrained: false })
       for (const event of ['copy.drained', 'events.drained'] as const) snapshot = next(snapshot, { type: event })
       expect(stateOf(snapshot)).toBe('paused.holding')
     }
   })
 
-  it('that is requested during initialisation waits for its end', () => {
+  it('that is requested during initialisation waits until initialisation has ended', () => {
     const initialising = next(begin(), commands[0] as AnyEvent)
     const requested = next(initialising, { type: 'sync.pause' })
     expect(stateOf(requested)).toBe('syncing.joining')

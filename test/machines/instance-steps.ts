@@ -28,7 +28,7 @@ const keyOf = (snapshot: InstanceSnapshot) => JSON.stringify([snapshot.value, sn
 function mayHappen(snapshot: InstanceSnapshot, event: AnyEvent): boolean {
   if (event.type.startsWith('copy.')) return running(snapshot).includes('collectionCopy')
   if (event.type === 'sync.observed') {
-    // What is stored only counts up.
+    // The stored number of convergences never decreases.
     return running(snapshot).includes('syncFollower') && event.sync.convergences >= snapshot.context.convergences
   }
   if (event.type === 'events.drained') return running(snapshot).includes('eventApplication')
@@ -47,13 +47,16 @@ function after(from: InstanceSnapshot, event: AnyEvent): InstanceSnapshot {
   return isOfChild || from.can(event as SyncCommand) ? next(from, event) : from
 }
 
-/** Without verification the machine skips `hashing`. Nothing else is different. */
+/**
+ * Returns whether the event starts a sync without verification. Its only difference is that the machine skips
+ * `hashing`.
+ */
 const isUnverified = (event: AnyEvent) => event.type === 'sync.start' && !event.configuration.verification.enabled
 const tried = [...commands, ...reports, ...settlements, ...elapsed].filter((event) => !isUnverified(event))
 
 /**
- * All states and steps, crashes included. The machine has few enough states to try every event in each of them. Steps
- * that lead to the same state share its snapshot.
+ * Finds all states and steps, crashes included. The machine has few enough states to try every event in each of them.
+ * Steps that lead to the same state share its snapshot.
  */
 function explore(): { states: InstanceSnapshot[]; steps: Step[] } {
   const steps: Step[] = []
@@ -79,10 +82,10 @@ function explore(): { states: InstanceSnapshot[]; steps: Step[] } {
   return { states: [...known.values()], steps }
 }
 
-/** The exploration takes seconds, so one test file makes it. */
+/** The exploration takes seconds, so only one test file imports this module. */
 export const { states, steps } = explore()
 
-/** The instance has learned that collections are converged again. */
+/** True if the instance learns of another convergence in this step. */
 export const isConvergence = ({ from, to }: Step): boolean => to.context.convergences > from.context.convergences
 export const describeStep = ({ from, event, to }: Step) =>
   `${stateOf(from)} ─ ${event?.type ?? 'crash'} ─▶ ${stateOf(to)}, context ${JSON.stringify(from.context)}`
@@ -91,7 +94,7 @@ export function everyStepShould(hold: (step: Step) => boolean): void {
   expect(steps.filter((step) => !hold(step)).map(describeStep)).toEqual([])
 }
 
-/** Faster than `everyStepShould`, because many steps lead to each state. Describes one step to each wrong state. */
+/** Checks each state once, which is faster than `everyStepShould`. Describes one step to each wrong state. */
 export function everyStateShould(hold: (state: InstanceSnapshot) => boolean): void {
   const wrong = states.filter((state) => !hold(state))
   expect(wrong.map((state) => describeStep(steps.find(({ to }) => to === state) as Step))).toEqual([])

@@ -77,7 +77,7 @@ describe('at every step', () => {
     })
   })
 
-  it('decided and canWrite become true only by a view of the sync, and false only when the direction is swapped', () => {
+  it('only a view of the sync makes decided and canWrite true, and only a swap of the direction makes them false', () => {
     for (const field of ['decided', 'canWrite'] as const) {
       everyStepShould(
         ({ from, event, to }) =>
@@ -144,7 +144,7 @@ describe('at every step', () => {
         commitTimestamp: null,
         reached: false,
       })
-      // A crash right after it changes nothing.
+      // A crash immediately after the abort changes nothing.
       expect(stateOf(begin(stored(to)))).toBe(stateOf(to))
     }
   })
@@ -175,7 +175,7 @@ describe('at every step', () => {
     }
   })
 
-  it('a reversed sync has copied everything, and begins to apply changes', () => {
+  it('a reversed sync that needs no convergence skips the copy', () => {
     const reversed = steps.filter(
       ({ from, to }) =>
         from.matches('reversing') && to.matches('syncing') && !to.context.decided && to.context.convergences === 0,
@@ -312,7 +312,7 @@ describe('a pause', () => {
     everyStepShould((step) => {
       const { from, event, to } = step
       const paused = event !== null && stateOf(from).endsWith('draining') && to.matches('paused')
-      // What they were doing is void, and they have been stopped.
+      // A convergence makes the work of both workers void, and stops them.
       return !paused || (to.context.copyDrained && to.context.eventsDrained) || isConvergence(step)
     })
   })
@@ -331,7 +331,7 @@ describe('after a crash', () => {
       if (event !== null) return true
       if (from.context.pauseRequested && stateOf(from).startsWith('syncing')) return to.matches('paused')
       if (stateOf(from) === 'syncing.finishing.awaiting') return stateOf(to) === 'syncing.replicating.committing'
-      // The work of a state of rest starts again.
+      // An instance at rest starts the work of its state again.
       if (['paused', 'failed', 'committed'].some((rest) => from.matches(rest as 'paused')))
         return stateOf(to).split('.')[0] === stateOf(from).split('.')[0]
       return stateOf(to) === stateOf(from)

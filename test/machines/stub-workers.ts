@@ -19,7 +19,9 @@ interface StubWorker {
   copied: boolean
 }
 
-/** Replaces the real workers. It follows their protocol, and acts only when a test calls for it. */
+/**
+ * Replaces the workers of an instance. The stubs follow the workers' protocol, and act only when a test tells them to.
+ */
 export class StubWorkers {
   readonly actor: Actor<typeof instanceMachine>
   /** The actors that run now. */
@@ -30,7 +32,7 @@ export class StubWorkers {
   readonly orders: { to: string; order: WorkerOrder }[] = []
   /** The input with which each actor was started. */
   readonly inputs: { id: string; input: unknown }[] = []
-  /** The view of the sync as a whole that the follower reports. */
+  /** The view of the whole sync that the stub of the follower reports. */
   sync: SyncView
 
   constructor(context: InstanceContext | null = null, sync: SyncView = views.replicating, clock?: SimulatedClock) {
@@ -78,7 +80,7 @@ export class StubWorkers {
     this.running.set(stub.id, stub)
   }
 
-  /** Lets a running actor reach its next end. Does nothing when it has none. */
+  /** Completes what a running actor is doing. Does nothing if the actor does not run or has nothing to complete. */
   async proceed(id: string): Promise<void> {
     const stub = this.running.get(id)
     if (!stub) return

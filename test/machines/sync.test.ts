@@ -4,7 +4,7 @@ import { syncMachine } from '../../machines/sync.ts'
 import { freshSync, type NewFilter, type SyncContext, type SyncEvent } from '../../machines/sync-context.ts'
 import { pathOf, type SyncSnapshot, stepOf, viewOf } from '../../machines/sync-view.ts'
 
-/** Tests single sequences of events. whole-sync.test.ts tests the properties of all sequences. */
+/** Tests particular sequences of events. whole-sync.test.ts tests the properties of all sequences. */
 
 const committing: Partial<SyncContext> = { attempt: 1, term: 1, request: { dryRun: false, maxSeconds: null, at: 1 } }
 const worked = { term: 1, attempt: 1 }
@@ -26,7 +26,7 @@ const request: SyncEvent = {
 }
 
 describe('an abort', () => {
-  it('is not completed by the report that a failed attempt was undone before it, which leaves the source blocked', () => {
+  it('is not completed by a report that the failed attempt before it was undone, because that leaves the source blocked', () => {
     const restoring = at('restoring')
     const undoing = sent(restoring, aborted, { type: 'commit.undone', aborts: 0, ...worked })
     expect(pathOf(undoing)).toBe('undoing')
@@ -64,7 +64,7 @@ describe('a convergence', () => {
   const planned: SyncEvent = { type: 'convergence.planned', startTime: '5', ...worked, convergences: 1 }
   const replicating = at('replicating', { term: 1, initiallyVerified: true })
 
-  it('is begun only once by several requests for the same reason', () => {
+  it('begins only once when several requests have the same reason', () => {
     const replanning = sent(replicating, requested, requested)
     expect([pathOf(replanning), stepOf(replanning), replanning.context.convergences]).toEqual([
       ...['replanning', 'replan'],
@@ -153,12 +153,12 @@ describe('a new filter', () => {
     expect(pathOf(sent(replanning, planned(2)))).toBe('replicating')
   })
 
-  it('is none of the former filters if it was replaced before its plan began', () => {
+  it('does not become a former filter if it is replaced before its plan begins', () => {
     const replanning = sent(replicating, first, second)
     expect(replanning.context).toMatchObject({ filters: two, filterChange: { before: [all], dropExcluded: false } })
     const back = sent(replanning, requested(2, { filters: all, before: two, dropExcluded: true }))
     expect(back.context).toMatchObject({ filters: all, filterChange: { before: [all], dropExcluded: true } })
-    // A delayed report of a former plan says nothing about these filters.
+    // A delayed report about a former plan does not concern these filters.
     const delayed: SyncEvent = { type: 'convergence.planBegun', ...worked, convergences: 1 }
     expect(back.can(delayed)).toBe(false)
   })
@@ -169,7 +169,7 @@ describe('a new filter', () => {
     expect(after.context).toMatchObject({ filters: two, filterChange: { before: [all, one] } })
   })
 
-  it('has no effect if the filter that it replaces is outdated, and a resync has none while a filter is to be planned', () => {
+  it('has no effect if it replaces an outdated filter, and a resync has no effect while a filter is not planned yet', () => {
     const replanning = sent(replicating, first)
     expect(replanning.can(first)).toBe(false)
     expect(replanning.can(requested(1))).toBe(false)

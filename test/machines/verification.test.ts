@@ -25,7 +25,10 @@ const error = new Error('it failed')
 const oplogLost = new FatalError('OplogWindowLost', 'gone')
 const failure = { error: 'InternalError', errorDescription: 'it failed' } as const
 
-/** Every event that can happen: the role is observed while this instance waits, and actors settle while they run. */
+/**
+ * Returns every event that can happen in a state: the role is observed while the instance waits, and actors settle
+ * while they run.
+ */
 function events(snapshot: Snapshot): Tried[] {
   const children = underWay(snapshot)
   const outputs = {

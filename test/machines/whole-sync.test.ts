@@ -15,18 +15,18 @@ import {
 
 const closed = ['committing.preparing', 'committing.verifying', 'committing.deciding']
 
-/** Whichever instances have received a commit that is not decided, each instance can abort it. */
+/** Each instance can abort a commit that is not decided, whichever instances have received the commit. */
 function expectAbortable(whole: Whole): void {
   if (!canBeAborted(whole.sync)) return
   whole.members.forEach(({ snapshot: { context } }, member) => {
-    // This instance takes part in an earlier commit, whose end it has not observed yet, and aborts only that one.
+    // This instance takes part in an earlier commit, whose end it has not observed yet. It aborts only that commit.
     if (context.commitRequested && context.abortsBefore < whole.sync.context.aborts) return
     const after = act(whole, { member, does: 'abort' })
     expect([stateOfSync(after), after.sync.context.aborts]).toEqual(['undoing', whole.sync.context.aborts + 1])
   })
 }
 
-/** The invariants of every action. */
+/** Checks the invariants of every action. */
 function check(before: Whole, { does, member }: Action, after: Whole): void {
   const state = stateOfSync(after)
   const describe = () => `${stateOfSync(before)} ─ ${does} by ${member} ─▶ ${state}`
@@ -40,7 +40,7 @@ function check(before: Whole, { does, member }: Action, after: Whole): void {
     expect([stateOfSync(before), does, before.leader], describe()).toEqual(['committing.deciding', 'step', member])
     expect(before.sync.context.request?.dryRun, describe()).toBe(false)
   }
-  // Nobody copies or applies by a plan that was replaced, nor while it is being replaced by the coordinator.
+  // No instance copies or applies under a replaced plan, and none does while the coordinator replaces the plan.
   if (after.sync.hasTag('applicable')) {
     const plans = after.members.filter(({ open }) => open).map(({ plan }) => plan)
     expect(
@@ -51,7 +51,7 @@ function check(before: Whole, { does, member }: Action, after: Whole): void {
   if (stateOfSync(before) === 'replanning' && state === 'replicating') {
     expect(before.members.map(({ open, holds }) => open || holds).includes(true), describe()).toBe(false)
   }
-  // What no oplog contains is not followed: collections are prepared to be converged first.
+  // If no oplog contains all changes since the commit, the collections are converged before changes are followed.
   if (stateOfSync(before) === 'reversing.preparingDestination' && state !== 'reversing.preparingDestination') {
     expect(state, describe()).toBe(before.lost ? 'replanning' : 'replicating')
   }
@@ -101,8 +101,9 @@ const keyOf = ({ sync, members, leader, copied }: Whole): string => {
 }
 
 /**
- * The actions that the exhaustive search tries. Only the random sequences try the others: a pause, and actions with the
- * same effect on a single instance as a failure or a crash.
+ * The actions that the exhaustive search of one instance tries. Only the random sequences try the others: a pause,
+ * actions with the same effect on one instance as a failure or a crash, and actions that only matter with other
+ * instances.
  */
 const tried = memberActions.filter(
   (does) => !['pause', 'drained', 'failWorker', 'evicted', 'staleReport', 'stop'].includes(does),
@@ -115,8 +116,8 @@ interface Explored {
 }
 
 /**
- * Everything that one instance can reach. Checks the invariants of every action.
- * @param isEnd true where nothing more is tried
+ * Returns everything that one instance and its sync can reach. Checks the invariants of every action.
+ * @param isEnd returns true for a whole from which no more actions are tried
  */
 function explore(begun: Whole, isEnd: (whole: Whole) => boolean = () => false): Explored {
   const reachable = new Map<string, Whole>()
@@ -193,7 +194,7 @@ describe('one instance and a reversed sync', () => {
     ['no oplog contains all changes since the commit, and collections are converged first', true],
     ['the oplog contains all changes since the commit, and they are followed', false],
   ])('%s: from every state of the reversal it reaches committed, crashes included', (_what, lost) => {
-    // From `replicating` on, the sync is that of any other direction.
+    // From `replicating` on, a reversed sync behaves like any other sync.
     const { reachable } = explore(reversedWhole(1, lost), ({ sync }) => sync.matches('replicating'))
     const states = new Set([...reachable.values()].map(stateOfSync))
     expect([...states].sort()).toEqual([

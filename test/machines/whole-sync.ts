@@ -22,9 +22,9 @@ import {
 
 export interface Member {
   snapshot: InstanceSnapshot
-  /** Its workers have begun. They begin only when the preparation of an earlier commit is undone. */
+  /** True if its workers have begun. They begin only when the preparation of an earlier commit is undone. */
   open: boolean
-  /** It owns partitions and applies their changes. */
+  /** True if it owns partitions and applies their changes. */
   holds: boolean
   /** Number of its last term as coordinator; 0 when it has had none. */
   term: number
@@ -91,7 +91,7 @@ export function wholeOf(count: number): Whole {
   return whole
 }
 
-/** A sync whose stored state has been moved to the new destination of a reversal. */
+/** Returns a sync whose stored state has been moved to the new destination of a reversal. */
 export function reversedWhole(count: number, lost: boolean): Whole {
   const sync = syncMachine.resolveState({ value: { reversing: 'preparingDestination' }, context: freshSync })
   const context = { ...storable(reversedContext({ ...freshContext, configuration })), sync: null }
@@ -164,7 +164,7 @@ const fails: AnyEvent = { type: 'worker.failed', failure }
 
 const isWithoutLease = ({ snapshot }: Member): boolean => pathOf(snapshot).match(/holding|waiting/) !== null
 
-/** The coordinator's report at the end of its step; null while the step cannot end. */
+/** Returns the coordinator's report at the end of its step; null while the step cannot end. */
 function doStep(whole: Whole, one: number): CoordinatorReport | null {
   const member = at(whole, one)
   const isCommitting = publicState(member.snapshot) === 'COMMITTING'

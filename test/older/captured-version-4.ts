@@ -1,7 +1,8 @@
 /**
- * What the release with schema version 4 of the sync's state stored: the documents of `stages`, and the context of the instance. They were
- * captured from processes of that release, which were killed at the step that a name gives. Each entry has the fields that differ from
- * `capturedSync` and `capturedInstance`.
+ * State as stored by the release with schema version 4 of the sync's state: the document of `stages`, and the context
+ * of the instance. It was captured from processes of that release. Each entry's name gives the state, or the step at
+ * which the process was killed. An entry contains only the fields that differ from `capturedSync` and
+ * `capturedInstance`.
  */
 export interface Captured {
   revision: number

@@ -6,7 +6,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
-/** The demo with a source of 5.0: its data, its writer and its kill during the copy. */
+/** Runs the demo with a source of 5.0: with its data, its writer, and its kill during the copy. */
 
 let source: ReplicaSet
 let destination: ReplicaSet

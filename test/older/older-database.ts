@@ -2,8 +2,8 @@ import type { Document, MongoClient } from 'mongodb'
 import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 
 /**
- * Moves the metadata on a cluster to the database in which earlier releases kept it, also while users' writes are blocked.
- * No instance runs. The reservation, which those releases do not know, is removed.
+ * Moves the metadata on a cluster to the database in which earlier releases kept it, and removes the reservation, which
+ * those releases do not know. Works also while users' writes are blocked. No instance may be running.
  */
 export async function moveToOlderDatabase(client: MongoClient): Promise<void> {
   const from = client.db(metadataDatabase)

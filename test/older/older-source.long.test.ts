@@ -9,7 +9,10 @@ import { startSync, startTandem, type Tandem } from '../support/tandem-process.t
 import { untilApplied } from '../support/until-applied.ts'
 import { createWorkload } from '../support/workload.ts'
 
-/** A sync from a source of 5.0 to a destination of 6.0. Changes of documents are followed, and so are changes of definitions, although most of them have no event. */
+/**
+ * A sync from a source of 5.0 to a destination of 6.0 follows changes of documents and of definitions, although most
+ * changes of definitions have no event.
+ */
 
 const pair = pairedSets({ source: { version: '5.0' } })
 let tandem: Tandem | null = null
@@ -157,7 +160,7 @@ describe('definitions of a source of 5.0', () => {
     return tandem
   }
 
-  /** Commits, again after a commit that was aborted because a new collection had to be converged first. */
+  /** Commits. Repeats a commit that was aborted because a new collection had to be converged first. */
   async function commitAtLast(running: Tandem): Promise<void> {
     let ended: string | undefined
     while (ended !== 'COMMITTED') {
@@ -176,7 +179,7 @@ describe('definitions of a source of 5.0', () => {
     const writing = new AbortController()
     const writes = (async () => {
       const others = app().collection('others')
-      // A write that meets the drop of its database fails.
+      // A write fails if its database is dropped at the same time.
       for (let n = 0; !writing.signal.aborted; n++) await others.insertOne({ n }).catch(() => {})
     })()
     await change()
@@ -203,7 +206,7 @@ describe('definitions of a source of 5.0', () => {
     expect((await compareBoth(pair.source.uri, pair.destination.uri, { selects })).differences).toEqual([])
   })
 
-  it('renames that are not followed yet are no gap when the filter is replaced', async () => {
+  it('no document is lost when the filter is replaced before renames are followed', async () => {
     const named = (...collections: string[]) => ({ includeNamespaces: [{ database: 'app', collections }] })
     const running = await begin(named('things', 'others'))
     expect(await running.post('pause')).toMatchObject({ status: 200 })
@@ -216,7 +219,7 @@ describe('definitions of a source of 5.0', () => {
     await app().collection('away').rename('things')
     await app().collection('others').rename('moved')
     await changed('moved')
-    // The new filter selects both names of each rename but one.
+    // The new filter selects every name that the collections have had, except `others`.
     expect(await running.post('filter', named('things', 'away', 'moved'))).toMatchObject({ status: 200 })
     expect(await running.post('resume')).toMatchObject({ status: 200 })
     await commitAtLast(running)

@@ -10,8 +10,8 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { buildPrevious, type PreviousBuild, previousCommit } from './previous-build.ts'
 
 /**
- * A sync that the program of the previous release began is continued by this one. The program is built from the newest
- * tag, or from the commit in `TANDEM_PREVIOUS`. Without either the tests are skipped.
+ * This program continues a sync that the program of the previous release began. The previous program is built from the
+ * newest tag, or from the commit in `TANDEM_PREVIOUS`. The tests are skipped if there is neither.
  */
 
 const previous = previousCommit()
@@ -25,7 +25,7 @@ describe.skipIf(previous === null)(`a sync that the build of ${previous} left`, 
   })
   afterAll(() => older?.[Symbol.dispose]())
 
-  /** An instance of the older program, whose sync can be committed. */
+  /** Starts an instance of the older program and a sync, and waits until the sync can be committed. */
   async function startOlder(): Promise<Tandem> {
     await seedForCutover(pair.sourceClient)
     const tandem = await pair.startInstance({ entry: older.entry })
@@ -81,7 +81,7 @@ describe.skipIf(previous === null)(`a sync that the build of ${previous} left`, 
         { timeoutSeconds: 120, what: 'some ranges are compared' },
       )
 
-    /** 24 MB, which takes half a minute to copy and to compare with the lowest limit. */
+    /** Seeds 24 MB. With the lowest limit, the copy and the comparison take half a minute. */
     async function seedBulk(): Promise<void> {
       await seedForCutover(pair.sourceClient)
       const rows = Array.from({ length: 500 }, (_, _id) => ({ _id, text: 'x'.repeat(2_000) }))

@@ -6,8 +6,8 @@ import process from 'node:process'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 
 /**
- * The commit whose build left the sync: that of `TANDEM_PREVIOUS` (a tag or a commit), otherwise the newest tag before
- * HEAD. Null if there is none, for example in a shallow clone or without git.
+ * Returns the commit whose program begins the sync: `TANDEM_PREVIOUS` (a tag or a commit), otherwise the newest tag
+ * before HEAD. Returns null if no tag is found, for example in a shallow clone or without git.
  * @throws if `TANDEM_PREVIOUS` names no commit of this repository
  */
 export function previousCommit(): string | null {
@@ -38,7 +38,9 @@ export interface PreviousBuild extends Disposable {
   entry: string
 }
 
-/** Builds the program of the commit in a folder of its own. The work tree and the index of the repository stay as they are. */
+/**
+ * Builds the program of the commit in a temporary folder. The work tree and the index of the repository do not change.
+ */
 export function buildPrevious(commit: string): PreviousBuild {
   const folder = mkdtempSync(path.join(tmpdir(), 'tandem-previous-'))
   const [run, lock] = [{ cwd: folder, stdio: ['ignore', 'ignore', 'inherit'] as const }, 'package-lock.json']
@@ -50,7 +52,7 @@ export function buildPrevious(commit: string): PreviousBuild {
     if (lockOf(folder) === lockOf(repositoryRoot))
       symlinkSync(path.join(repositoryRoot, 'node_modules'), path.join(folder, 'node_modules'))
     else execFileSync('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], { ...run, stdio: [...run.stdio] })
-    // The build script of an older commit may take no further arguments.
+    // The build script of an older commit may not accept `--noCheck`.
     execFileSync('npm', ['exec', '--', 'tsc', '-p', 'tsconfig.build.json', '--noCheck'], {
       ...run,
       stdio: [...run.stdio],

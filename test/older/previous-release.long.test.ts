@@ -13,7 +13,10 @@ import { moveToOlderDatabase } from './older-database.ts'
 import { type OlderSync, olderContext, olderSyncs } from './stages-of-0.1.ts'
 import { instanceOfVersion4, stagesOfVersion4, storeAsVersion4 } from './version-4.ts'
 
-/** A sync that an earlier release began is continued from any stored state. No write of a user is lost, and the sync completes. */
+/**
+ * This release continues a sync that an earlier release began, from any stored state. No write of a user is lost, and
+ * the sync completes.
+ */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -30,7 +33,7 @@ beforeEach(() => {
 })
 const stored = (on = pair.destinationClient) => on.db(database)
 
-/** From here on, the metadata is in the database in which earlier releases kept it. */
+/** Moves the metadata to the database in which earlier releases kept it, for the rest of the test. */
 async function useOlderDatabase(): Promise<void> {
   for (const client of [pair.sourceClient, pair.destinationClient]) await moveToOlderDatabase(client)
   database = olderMetadataDatabase
@@ -57,7 +60,10 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
   await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
 }
 
-/** Replaces the stored state by what the release of version 1 would have stored at the same point, but keeps the timestamps of the process that ended. */
+/**
+ * Replaces the stored state with the state that the release of version 1 would have stored at the same point. Keeps the
+ * timestamps of the process that ended.
+ */
 async function storeAsOlder(name: keyof typeof olderSyncs, on = pair.destinationClient): Promise<void> {
   await useOlderDatabase()
   const older: OlderSync = olderSyncs[name]
@@ -77,7 +83,7 @@ async function storeAsOlder(name: keyof typeof olderSyncs, on = pair.destination
   }
 }
 
-/** What two earlier releases would have stored at the point that a name of `olderSyncs` describes. */
+/** For two earlier releases: a function that stores what the release would have stored in the state with that name. */
 const releases = {
   'version 1 of the state': storeAsOlder,
   'version 4 of the state': (_name: keyof typeof olderSyncs, on = pair.destinationClient) => storedAsVersion4(on),
@@ -93,7 +99,7 @@ async function expectCommitted(tandem: Tandem): Promise<void> {
   expect((await committed(tandem)).canWrite).toBe(true)
   expect(await writesBlocked(pair.destinationClient)).toBe(false)
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
-  // The schema version prevents the older release from continuing the sync. Its database keeps its name.
+  // The schema version prevents the older release from continuing the sync. The metadata database keeps its name.
   expect(await stages().findOne()).toMatchObject({ schemaVersion: 6, value: 'committed' })
 }
 
@@ -196,7 +202,7 @@ describe('a sync that a release with version 4 of the state left', () => {
     expect((await fetch(`${url}/api/v1/limits`, { method: 'PATCH', body: JSON.stringify(limits) })).status).toBe(200)
   }
 
-  it('continues the copy with the segments that are not copied yet', async () => {
+  it('continues the copy, and copies only the segments that are not copied yet', async () => {
     const text = 'x'.repeat(32 * kibibyte)
     const documents = Array.from({ length: 32 }, (_, _id) => ({ _id, text }))
     for (const name of names) await app().collection<{ _id: number }>(name).insertMany(documents)
@@ -335,7 +341,7 @@ describe('a commit that failed in the previous release', () => {
     await expectCommitted(tandem)
   })
 
-  it('and was aborted there has ended, so the next command may be a rehearsal', async () => {
+  it('and was aborted in that release has ended, so the next command may be a rehearsal', async () => {
     {
       await using tandem = await fails()
       expect(await tandem.post('abort')).toEqual(accepted)

@@ -2,8 +2,9 @@ import type { StartConfiguration } from '../../src/domain/start-request.ts'
 
 /**
  * State as stored by the last release in which the sync was not yet one state machine: the document `sync` of
- * `tandem_internal.stages`, and the instance's context. The state was captured from processes of that release, which were killed at
- * the step that an entry's name gives. Only the times were replaced, so that all entries have the same ones.
+ * `tandem_internal.stages`, and the instance's context. The state was captured from processes of that release. Each
+ * entry's name gives the state, or the step at which the process was killed. Only the times were changed: all entries
+ * have the same ones.
  */
 export interface OlderSync {
   /** Number of reversals of the sync. */
@@ -121,7 +122,7 @@ export const olderSyncs = {
     stages: { ...decided, step: 'canWrite' },
     instance: { ...reachedCommitPoint, decided: true, canWrite: true },
   },
-  /** Another process began the commit again. It died while it deferred again what the first process had prepared. */
+  /** A second process began the commit again, and died while it undid what the first process had prepared. */
   'second attempt, deferring again': {
     generation: 0,
     stages: { ...prepared, writesHeld: true, abandoned: true },

@@ -11,14 +11,15 @@ type Name = keyof typeof olderSyncs
 type Stored = Parameters<typeof completed>[0]
 
 /**
- * For each stored form: the state of the sync, the state in which the instance boots, and whether a requested commit continues. This
- * matches the older release after a restart: before the decision, it deferred again what a commit had prepared, and began another attempt.
+ * For each stored form: the state of the sync, the state in which the instance boots, and whether a commit is
+ * requested. These are the states before any instance acts. Like the older release after a restart, this release then
+ * undoes what an undecided commit has prepared, and begins another attempt.
  */
 const expected: Record<Name, { sync: string; boots: string; request?: true; attempt?: number; failure?: true }> = {
   'RUNNING, copying': { sync: 'replicating', boots: 'syncing.replicating.copying' },
   'RUNNING, canCommit': { sync: 'replicating', boots: 'syncing.replicating.applying' },
   PAUSED: { sync: 'replicating', boots: 'paused.resting' },
-  // No attempt was stored, so this one is the first.
+  // No attempt was stored, so the commit counts as the first attempt.
   'died at blockSource': gathering(1),
   'died at commitPoint': gathering(1),
   'died at prepareIndexes': committing('applying'),
@@ -152,7 +153,10 @@ type AnyStages = typeof anyStages extends fc.Arbitrary<infer Any> ? Any : never
 
 const ready = { ...completed(olderContext as Stored), copyCompleted: true, initiallyVerified: true }
 
-/** Completes the sync. A rehearsal may wait for an instance that received another commit, which the rehearsal refuses; then the operator aborts it. */
+/**
+ * Completes the sync. A rehearsal may wait forever for an instance that has received another commit. In that case, the
+ * operator aborts the rehearsal.
+ */
 function completeAtLast(whole: Whole): ReturnType<typeof complete> {
   const events = [...'123'].flatMap(() => ['elect', 'follow', 'open', 'step'] as const)
   const aborted = () => {
@@ -164,7 +168,7 @@ function completeAtLast(whole: Whole): ReturnType<typeof complete> {
   return complete(whole) ?? complete(aborted())
 }
 
-/** Contexts that an instance can have while these fields are stored. */
+/** Returns the contexts that an instance can have while these fields are stored. */
 function contextsAt({
   step = 'none',
   initialised,

@@ -49,7 +49,7 @@ describe.each(Object.entries<Captured>(captured))('%s', (name, { revision, value
     expect(completed(storable(current))).toEqual(current)
   })
 
-  it('what this release stores is the same in the form of version 4', () => {
+  it('the state that this release stores equals the captured state after conversion to version 4', () => {
     const { snapshot } = syncFrom(stages, 0)
     const stored = { _id: 'sync', revision, value: snapshot.value, context: snapshot.context }
     expect(stagesOfVersion4(stored)).toEqual(stages)

@@ -1,8 +1,8 @@
 import type { Db, Document } from 'mongodb'
 
 /**
- * The forms that the release with schema version 4 of the sync's state stored: it had other names for some fields and
- * states. `captured-version-4.ts` holds documents of that release.
+ * Converts stored documents to the forms of the release with schema version 4 of the sync's state. That release had
+ * other names for some fields and states. `captured-version-4.ts` holds documents of that release.
  */
 
 const states: Readonly<Record<string, string>> = { takingTimestamp: 'takingPoint', preparingDestination: 'adapting' }
@@ -12,25 +12,27 @@ function stateOf(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value as Document).map(([name, inner]) => [name, stateOf(inner)]))
 }
 
-/** The context of the sync or of an instance, with its fields in the same order. */
+/** Converts the context of the sync or of an instance. The fields keep their order. */
 function contextOf(context: Document): Document {
   const names: Readonly<Record<string, string>> = { initiallyVerified: 'hashed', commitTimestamp: 'commitPoint' }
   return Object.fromEntries(Object.entries(context).map(([name, value]) => [names[name] ?? name, value]))
 }
 
-/** The document with the state of the sync. */
+/** Converts the document with the state of the sync. */
 export function stagesOfVersion4({ value, context, ...others }: Document): Document {
   return { ...others, schemaVersion: 4, value: stateOf(value), context: contextOf(context as Document) }
 }
 
-/** The document with the context of an instance. */
+/** Converts the document with the context of an instance. */
 export function instanceOfVersion4({ snapshot, ...others }: Document): Document {
   const { reversing, ...context } = JSON.parse(snapshot as string)
   const stored = { ...contextOf(context), reversing: reversing && stateOf(reversing) }
   return { ...others, schemaVersion: 1, snapshot: JSON.stringify(stored) }
 }
 
-/** Gives all documents of tandem's database the form of that release, also while users' writes are blocked. */
+/**
+ * Converts all documents of tandem's database to the forms of that release. Works also while users' writes are blocked.
+ */
 export async function storeAsVersion4(stored: Db): Promise<void> {
   const run = (command: Document) => stored.command({ ...command, mayBypassWriteBlocking: true })
   const update = (collection: string, q: Document, u: Document, multi = false) =>

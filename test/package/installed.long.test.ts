@@ -71,7 +71,7 @@ describe.skipIf(problem !== null)(
     test('contains the program, the license and the pages, and no files that only a build or a debugger needs', () => {
       const files = filesOf(installed)
       expect(files).toEqual(
-        expect.arrayContaining(['LICENSE', 'README.md', 'CHANGELOG.md', 'dist/src/dashboard/page.html']),
+        expect.arrayContaining(['LICENSE', 'README.md', 'CHANGELOG.md', 'dist/dashboard/page.html']),
       )
       expect(files.filter((file) => /\.(?:map|ts|tsbuildinfo)$|^src\//.test(file))).toEqual([])
       expect(files.filter((file) => file.startsWith('test/'))).toEqual(['test/contract.md'])

@@ -6,8 +6,8 @@ export interface AlteringProxy extends AsyncDisposable {
 }
 
 /**
- * A proxy that replaces a text in the server's answers by another one of the same length, as a server would answer that
- * behaves differently. A text that two packets share is not replaced.
+ * Starts a proxy that replaces a text in the server's answers with another text of the same length. It simulates a
+ * server that behaves differently. The text is not replaced where it is split between two packets.
  */
 export async function startAlteringProxy(targetPort: number, before: string, after: string): Promise<AlteringProxy> {
   if (before.length !== after.length) throw new Error('both texts must have the same length')

@@ -12,10 +12,10 @@ export interface Run {
 }
 
 export function startRehearse(args: string[], { cluster0, cluster1 }: { cluster0: string; cluster1: string }): Run {
-  const main = path.resolve(repositoryRoot, 'dist/src/main.js')
+  const main = path.resolve(repositoryRoot, 'dist/main.js')
   const spawned = spawnGuarded(process.execPath, [main, 'rehearse', ...args], {
     cwd: repositoryRoot,
-    // Settings of an instance do not reach those of the rehearsal.
+    // The token must not reach the instances of the rehearsal, because they would refuse the rehearsal's requests.
     env: { ...environment(), TANDEM_TOKEN: 'x'.repeat(32), TANDEM_CLUSTER0: cluster0, TANDEM_CLUSTER1: cluster1 },
     output: 'pipe',
   })

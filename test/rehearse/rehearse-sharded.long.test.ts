@@ -4,7 +4,7 @@ import { databaseNames } from '../support/databases.ts'
 import { ShardedPair } from '../support/sharded-pair.ts'
 import { startRehearse } from './rehearse-process.ts'
 
-/** docs/rehearse.md: `tandem rehearse` between two sharded clusters. */
+/** Tests what docs/rehearse.md says about `tandem rehearse` between two sharded clusters. */
 
 const pair = new ShardedPair({}, {})
 

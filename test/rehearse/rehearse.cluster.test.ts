@@ -10,7 +10,7 @@ import { writesBlocked } from '../support/write-block-mode.ts'
 import { startAlteringProxy } from './altering-proxy.ts'
 import { type Run, startRehearse } from './rehearse-process.ts'
 
-/** docs/rehearse.md: `tandem rehearse` on the user's own clusters. */
+/** Tests what docs/rehearse.md says about `tandem rehearse` between two replica sets. */
 
 const pair = pairedSets()
 
@@ -70,7 +70,7 @@ describe('tandem rehearse', () => {
     }
   })
 
-  it('finds and names a server difference, and then runs no sync', async () => {
+  it('names the difference when a server behaves unexpectedly, and then runs no sync', async () => {
     await using proxy = await startAlteringProxy(
       Number(pair.source.hosts[0]?.split(':')[1]),
       'documentKey',
@@ -103,7 +103,7 @@ describe('tandem rehearse', () => {
     await vi.waitFor(() => expect(children.filter(isAlive)).toEqual([]), { timeout: 60_000, interval: 100 })
   })
 
-  it('does not touch a sync that was stored during the rehearsal, nor the databases of another one', async () => {
+  it('does not touch a sync that was stored during the rehearsal, nor the databases of another rehearsal', async () => {
     const run = rehearse(['--minutes', '30', '--megabytes', '2'])
     await vi.waitFor(() => expect(run.err()).toContain('probes passed'), { timeout: 120_000, interval: 20 })
     const records = pair.destinationClient.db(metadataDatabase).collection<{ _id: string }>('sync')
@@ -117,7 +117,7 @@ describe('tandem rehearse', () => {
     expect(await claims.countDocuments()).toBe(1)
   })
 
-  it('refuses to begin beside a stored sync, over databases of its prefix, and with one cluster', async () => {
+  it('refuses to begin if a sync is stored, databases with its prefix exist, both URIs lead to one cluster, or writes are blocked', async () => {
     const refusal = async (args: string[], uris = {}): Promise<string> => {
       const run = rehearse(args, uris)
       expect(await run.process.ended).toBe(2)

@@ -14,7 +14,7 @@ import { tlsFiles, tlsPem } from '../support/tls/files.ts'
 /** The command line of tandem operates an instance that serves HTTPS and requires a token, from start to commit. */
 
 const pair = pairedSets()
-const entry = path.join(repositoryRoot, 'dist/src/main.js')
+const entry = path.join(repositoryRoot, 'dist/main.js')
 let folder: string
 let tokenFile: string
 let certificate: string

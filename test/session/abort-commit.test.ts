@@ -3,7 +3,7 @@ import { RefusedError } from '../../src/domain/errors.ts'
 import { abortWithOthers } from '../../src/session/abort-commit.ts'
 import type { SyncInstance } from '../../src/session/sync-instance.ts'
 
-/** How an instance answers an abort that another instance has passed on. */
+/** An instance answers an abort that another instance has passed on. */
 
 interface Known {
   state: string

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { AppliedPace } from '../../src/session/applied-pace.ts'
 
-/** @param applied one sample each second */
+/** @param applied the applied times, of which one is sampled each second */
 function paceOf(applied: number[], samplesMax = 10, spanMinMS = 0): number | null {
   const pace = new AppliedPace(samplesMax, spanMinMS)
   for (const [at, time] of applied.entries()) pace.add(at * 1_000, time)

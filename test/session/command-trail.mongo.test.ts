@@ -45,7 +45,7 @@ it('an entry that is added twice is stored once', async () => {
   expect(await store.read()).toEqual(several(0, 5).reverse())
 })
 
-it('entries from before the sync exists are stored with it, and move with it to another destination', async () => {
+it('entries that were added before the sync exists are stored once it exists, and move with it to another destination', async () => {
   const place: { audit: AuditStore | null } = { audit: null }
   const trail = new CommandTrail(place, failOnTrouble)
   void trail.add(entry(1))
@@ -75,7 +75,10 @@ describe('a command that another instance has passed on', () => {
     error: null,
   }
 
-  /** The instance `b`, whose sync is in the given state. `connecting` is called when it begins to perform a command. */
+  /**
+   * Creates the instance `b`, whose sync is in the given state. `connecting` is called when it begins to perform a
+   * command.
+   */
   function instanceIn(state: string, connecting = async () => {}) {
     const logged: unknown[] = []
     const snapshot = { context: { commitAborted: {} }, can: () => false }
@@ -235,7 +238,7 @@ it('a command does not wait for a destination that does not answer', async () =>
   await away.close()
 })
 
-it('entries of the previous release are shown with those of this release, without a token', async () => {
+it('entries of the previous release, which have no token, are shown together with entries of this release', async () => {
   const { id, token: _, ...former } = entry(1)
   const trail = one.client.db(metadataDatabase).collection<{ _id: string; schemaVersion: number }>('audit')
   await trail.insertOne({ _id: id, ...former, schemaVersion: 1 })

@@ -17,7 +17,7 @@ function syncIn(value: unknown, maxSeconds: number | null, more: Partial<SyncCon
 
 const gathering = { committing: 'gathering' }
 
-/** Observes the commit for this long, and asks when this many seconds have passed since the request by the cluster's time. */
+/** Observes the commit for `observedMS`. By the cluster time, the request is then `sinceRequest` seconds old. */
 function exceeded(sync: SyncSnapshot, observedMS: number, sinceRequest: number, own = none): boolean {
   let now = 5
   const limit = new CommitLimit(
@@ -33,7 +33,7 @@ it.each([
   ['in a commit that it has not received', gathering],
   ['in a commit that has failed', 'failed'],
   ['in a commit that begins again', 'restoring'],
-])('%s, it waits until the time limit has passed', (_what, value) => {
+])('%s, a coordinator waits until the time limit has passed', (_what, value) => {
   expect(exceeded(syncIn(value, 25), 10_000, 24)).toBe(false)
   expect(exceeded(syncIn(value, 25), 10_000, 26)).toBe(true)
 })
@@ -46,8 +46,8 @@ it('the clocks of the instances do not count', () => {
   expect(exceeded(syncIn(gathering, 300), 10_000, 310)).toBe(true)
 })
 
-it('the time limit has passed for a coordinator that has observed the commit for as long, whatever the cluster time says', () => {
-  // The cluster time stands still for as long as a clock of the destination that was ahead and was set back.
+it('the time limit has passed for a coordinator that has observed the commit for that long, whatever the cluster time is', () => {
+  // If the destination's clock was ahead and is set back, the cluster time stands still until the clock has caught up.
   expect([exceeded(syncIn(gathering, 300), 299_999, 0), exceeded(syncIn(gathering, 300), 300_000, 0)]).toEqual([
     false,
     true,

@@ -3,7 +3,7 @@ import { convergeInstead } from '../../src/session/converge-instead.ts'
 import type { SyncInstance } from '../../src/session/sync-instance.ts'
 import type { SyncSession } from '../../src/session/sync-session.ts'
 
-/** A sync whose aborted commit is not undone, because an instance that renews its lease hangs. */
+/** Returns a sync whose aborted commit is not undone, because an instance hangs that still renews its lease. */
 function hanging(waitingFor: string[], coordinatorID: string | null) {
   const sync = {
     context: { aborts: 1, convergences: 0 },
@@ -33,7 +33,7 @@ it.each([
   ['the coordinator', [], 'shardA', 'it waits for shardA'],
   ['that there is no coordinator', [], null, 'no instance coordinates'],
 ])(
-  'a repair does not wait forever until its commit is undone: the refusal names %s',
+  'a repair does not wait forever for the undoing of the commit, and its refusal names %s',
   async (_, waitingFor, coordinatorID, named) => {
     const { instance, session } = hanging(waitingFor, coordinatorID)
     await expect(convergeInstead(instance, session, things, AbortSignal.abort())).rejects.toMatchObject({

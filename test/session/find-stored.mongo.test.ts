@@ -13,8 +13,8 @@ import { olderContext, olderSyncs } from '../older/stages-of-0.1.ts'
 import { storedRecord } from './stored-record.ts'
 
 /**
- * Which record on the two clusters is trusted. Any user may have written the record on a source. cluster0 is the first
- * source.
+ * Tests which record on the two clusters is trusted. Any user may have written the record on a source. cluster0 is the
+ * first source.
  */
 
 let two: TwoClusters
@@ -38,7 +38,7 @@ const planted = { ...reversed, configuration: { ...reversed.configuration, enabl
 
 describe('a record on the source', () => {
   it.each([
-    ['of a reversal that no instance has storedRecord', reversed],
+    ['of a reversal that no instance has announced', reversed],
     ['of a much later reversal', { ...reversed, generation: 1_001 }],
     ['with the generation of the record on the destination', { ...reversed, generation: 0 }],
     ['with a negative generation', { ...reversed, generation: -1 }],
@@ -92,7 +92,7 @@ describe('a record on the source', () => {
 })
 
 describe('a sync that an earlier release reversed, which announced nothing', () => {
-  it('is trusted because the former destination has leases when its other metadata is removed', async () => {
+  it('is trusted if the former destination still has leases after its other metadata was removed', async () => {
     await on('cluster0').saveSync(reversed)
     await stored('cluster1').collection<{ _id: string }>('leases').insertOne({ _id: 'instance:tandem' })
     expect(await find()).toEqual(reversed)
@@ -100,7 +100,7 @@ describe('a sync that an earlier release reversed, which announced nothing', () 
 
   const context = { ...olderContext, ...olderSyncs['reversal died at reverseSwitch'].instance }
 
-  it('is trusted while the reversal is under way when the previous release reversed it', async () => {
+  it('is trusted while a reversal by the previous release is under way', async () => {
     await on('cluster1').saveSync(storedRecord)
     await on('cluster0').saveSync(reversed)
     const moving = { revision: 9, value: { reversing: 'moving' }, context: {} }
@@ -112,7 +112,7 @@ describe('a sync that an earlier release reversed, which announced nothing', () 
     await expect(find()).rejects.toThrow(conflict)
   })
 
-  it('is trusted while the reversal is under way when an even earlier release reversed it', async () => {
+  it('is trusted while a reversal by an even earlier release is under way', async () => {
     await on('cluster1').saveSync(storedRecord)
     await on('cluster0').saveSync(reversed)
     const { stages } = olderSyncs['reversal died at reverseSwitch']
@@ -138,7 +138,7 @@ describe('the metadata database', () => {
   const databases = () => [two.source, two.destination].map((cluster) => cluster.metadataDatabase)
   const both = (name: string) => [name, name]
 
-  it('of a sync of an earlier release is the older one, on both clusters, also after a reversal', async () => {
+  it('of a sync of an earlier release has the older name on both clusters, also after a reversal', async () => {
     await older('cluster1').saveSync(storedRecord)
     expect(await find()).toEqual(storedRecord)
     expect(databases()).toEqual(both(olderMetadataDatabase))
@@ -149,7 +149,7 @@ describe('the metadata database', () => {
     expect(databases()).toEqual(both(olderMetadataDatabase))
   })
 
-  it('of a new sync is the new one, also when leases of an earlier sync are left in the older one', async () => {
+  it('of a new sync has the new name, also if the database with the older name contains leases of an earlier sync', async () => {
     await two.destinationClient.db(olderMetadataDatabase).collection('leases').insertOne({ owner: 'tandem' })
     for (const cluster of [two.source, two.destination]) cluster.metadataDatabase = olderMetadataDatabase
     expect(await find()).toBeNull()
@@ -164,7 +164,7 @@ describe('the metadata database', () => {
     ['cluster0', 'cluster1'],
     ['cluster1', 'cluster0'],
   ] as const)(
-    'is refused with StoredStateConflict when the new one holds a sync on %s and the older one on %s',
+    'is refused with StoredStateConflict if one with the new name holds a sync on %s and one with the older name on %s',
     async (ours, theirs) => {
       const of = { cluster1: storedRecord, cluster0: reversed }
       await on(ours).saveSync(of[ours])
@@ -177,7 +177,7 @@ describe('the metadata database', () => {
     },
   )
 
-  it('is the new one although the older name is reserved', async () => {
+  it('has the new name although the older name is reserved', async () => {
     expect(await new OlderMetadata(two.destination, two.context).reserve()).toBe(true)
     expect(await find()).toBeNull()
     await on('cluster1').saveSync(storedRecord)

@@ -8,7 +8,7 @@ import { StoredDocuments } from '../../src/mongo/stored-documents.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 import { storedRecord } from './stored-record.ts'
 
-/** Instances of an earlier release and of this one that are started together, and agree on one metadata database. */
+/** Instances of an earlier release and of this one that are started together agree on one metadata database. */
 
 let two: TwoClusters
 emptiedClusters((started) => {
@@ -19,12 +19,11 @@ const newer = () => two.destinationClient.db(metadataDatabase)
 const ids = async (database: ReturnType<typeof older>) => await database.collection('sync').find().toArray()
 const reservation = () => new OlderMetadata(two.destination, two.context)
 
-/**
- * How an instance joined a sync: the database that it uses from then on. Null: its start was refused. Each call performs
- * the next step and returns false after the last one.
- */
+/** An instance that is being started, in steps. */
 interface Starting {
+  /** The metadata database of the sync that the instance has joined; null if its start was refused or has not ended. */
   joined: string | null
+  /** Performs the next step. Returns false after the last one. */
   step(): Promise<boolean>
 }
 
@@ -47,8 +46,8 @@ function starting(
 }
 
 /**
- * An instance of a release that knows only the older name. These are the steps of that release: it looks for a record,
- * and stores its own one only where none is. It refuses versions of the record that it does not know.
+ * Starts an instance of a release that knows only the older name, with the steps of that release. It looks for a
+ * record, and stores its own record only if there is none. It refuses versions of the record that it does not know.
  */
 function earlierRelease(): Starting {
   const versions = { writes: 1, reads: [1, 2, 3] }
@@ -80,7 +79,7 @@ function earlierRelease(): Starting {
   ])
 }
 
-/** An instance of this release: the steps of `findStoredSync` and `beginSync`. */
+/** Starts an instance of this release, with the steps of `findStoredSync` and `beginSync`. */
 function thisRelease(): Starting {
   const holds = async (database: string) =>
     (await new Metadata(two.destination, two.context, undefined, database).loadSync().catch(() => 'unreadable')) !==
@@ -108,7 +107,7 @@ function thisRelease(): Starting {
   ])
 }
 
-/** An instance that takes part in the sync of this release, and removes the reservation when it has expired. */
+/** Simulates an instance in the sync of this release. It removes the reservation once the reservation has expired. */
 const remover = (): Starting =>
   starting(() => [
     async () => {

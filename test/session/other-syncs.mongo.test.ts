@@ -10,7 +10,7 @@ import { testCluster, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { storedConfiguration, storedRecord } from './stored-record.ts'
 
-/** A sync whose user lacks privileges, beside other syncs into the same destination. */
+/** Syncs beside other syncs into the same destination, in part with users that lack privileges. */
 
 const one = oneSet({ auth: true })
 const context = testContext()
@@ -21,7 +21,7 @@ const configured = (name: string): StartConfiguration => ({
   ...database(name),
 })
 
-it('continues, and may be committed, if its user may not read the metadata of a sync that begins later', async () => {
+it('a sync continues, and may be committed, if its user may not read the metadata of a sync that begins later', async () => {
   const names = [metadataDatabase, olderMetadataDatabase]
   const uri = await one.set.createUser('ownDatabases', 'secret', [
     {
@@ -44,7 +44,7 @@ it('continues, and may be committed, if its user may not read the metadata of a 
       record: storedRecord,
     })
     await others.check(context)
-    // A start compares the filters of both, so it needs them.
+    // A start compares the filters of both syncs, so it must read those of the other sync.
     await expect(
       refuseBeside(configured('app'), { source: limited, destination: limited, context }),
     ).rejects.toMatchObject({ failure: 'MissingPrivileges' })
@@ -53,7 +53,7 @@ it('continues, and may be committed, if its user may not read the metadata of a 
   }
 })
 
-it('is refused by the name of the privilege that its user lacks, and nothing is stored', async () => {
+it('a start is refused with the name of the privilege that its user lacks, and nothing is stored', async () => {
   const uri = await one.set.createUser('noList', 'secret', [
     {
       role: 'noList',
@@ -86,7 +86,7 @@ it('is refused by the name of the privilege that its user lacks, and nothing is 
   }
 })
 
-it('ends for a sync of an earlier release between the same clusters, and for no sync with a third one', async () => {
+it('a sync fails beside a sync of an earlier release between the same clusters, and not beside one with a third cluster', async () => {
   const cluster = testCluster(one.set.uri)
   try {
     const record = storedRecord

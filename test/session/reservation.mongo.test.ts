@@ -13,7 +13,7 @@ import { testCluster, testContext } from '../mongo/clusters.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { storedConfiguration, storedRecord } from './stored-record.ts'
 
-/** A reservation of the database of earlier releases does not stay for ever, however its sync ends. */
+/** A reservation of the database of earlier releases does not stay forever, however its sync ends. */
 
 const pair = new CleanedPair()
 const context = testContext()
@@ -46,13 +46,13 @@ const reserve = async (cluster: Cluster, ageMS = 0): Promise<void> => {
   const collection = client.db(olderMetadataDatabase).collection<{ _id: string }>('sync')
   await collection.updateOne({ _id: 'sync' }, [{ $set: { reservedAt: { $subtract: ['$$NOW', ageMS] } } }])
 }
-/** Whether the source and the destination hold a reservation, or a collection that one has left. */
+/** Returns whether the source and the destination hold a reservation, or a collection that a reservation has left. */
 const reserved = async () =>
   await Promise.all(
     pair.clients.map(async (client) => (await client.db(olderMetadataDatabase).listCollections().toArray()).length > 0),
   )
 
-it('instances that reserve the name at the same time all have it', async () => {
+it('instances that reserve the name at the same time all succeed', async () => {
   const clusters = Array.from({ length: 8 }, (_, at) => testCluster(pair.sets.destination.uri, `reserves-${at}`))
   const collection = pair.sets.destinationClient.db(olderMetadataDatabase).collection('sync')
   try {
@@ -89,7 +89,7 @@ describe('an expired reservation', () => {
     await expect.poll(reserved).toEqual([false, false])
   })
 
-  it('is removed on the destination if the user may not remove that on the source', async () => {
+  it('is removed on the destination if the user may not remove the reservation on the source', async () => {
     for (const cluster of [source, destination]) await reserve(cluster, reservationMS)
     const data = { failCommands: ['listCollections'], errorCode: 13, appName: 'source-under-test' }
     await using denied = await failPoint(pair.sets.sourceClient, 'failCommand', data)
@@ -111,7 +111,7 @@ describe('an expired reservation', () => {
     expect(await reserved()).toEqual([false, false])
   })
 
-  it('is left by clean of a sync with a name if the user may not read it', async () => {
+  it('is left by clean with a sync name if the user may not read the reservation', async () => {
     await reserve(destination, reservationMS)
     const data = { failCommands: ['find'], errorCode: 13, namespace: `${olderMetadataDatabase}.sync` }
     await using _ = await failPoint(pair.sets.destinationClient, 'failCommand', data)

@@ -70,7 +70,7 @@ it('each phase is logged when it begins', () => {
   expect(phases().slice(1)).toEqual(['Commit handler called', 'Commit handler called'])
 })
 
-it('a phase that began before a restart is not logged again, and a later one is', () => {
+it('a phase that began before a restart is not logged again, and a phase that begins later is logged', () => {
   const committing = running({ copyCompleted: true, commitRequested: true })
   const log = stateLog()
   for (const snapshot of [idle, committing, committing]) log.logged(snapshot)
@@ -80,7 +80,7 @@ it('a phase that began before a restart is not logged again, and a later one is'
   expect(phases()).toEqual(['Commit handler called'])
 })
 
-it('a failure that replaces another one is logged too, and each failure once', () => {
+it('each failure is logged once, also if it replaces another failure', () => {
   const failures = () => logged.flatMap(([message, fields]) => (message === 'failed' ? [fields] : []))
   const failure = { error: 'MissingPrivileges', errorDescription: 'no' } as const
   const [failed] = initialTransition(instanceMachine, { ...idle.context, configuration, failure })

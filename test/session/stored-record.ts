@@ -2,7 +2,7 @@ import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import type { SyncRecord } from '../../src/mongo/metadata.ts'
 import { olderContext } from '../older/stages-of-0.1.ts'
 
-/** A configuration in the form in which a record holds it. */
+/** A configuration as a record stores it. */
 export const storedConfiguration: StartConfiguration = {
   ...olderContext.configuration,
   ...{

@@ -3,7 +3,7 @@ import { RetryMonitor } from '../../src/mongo/retry.ts'
 import { superviseDeadline, superviseSync } from '../../src/session/supervise-work.ts'
 import type { SyncSession } from '../../src/session/sync-session.ts'
 
-/** What an instance that has failed in a commit repeats, because no further failure restarts it. */
+/** An instance that has failed in a commit repeats some operations itself, because no further failure restarts them. */
 
 const away = new Error('no success for 30 minutes')
 

@@ -30,7 +30,7 @@ const unreachable = {
   message: expect.stringMatching(/cluster0 does not answer \(MongoNetworkError: connection \d+ to [\d.:]+ closed\)/),
 }
 
-it('a command to all instances', async () => {
+it('a command to all instances names the cluster', async () => {
   const session = {
     commands: new CommandStore(one.cluster),
     liveness: { instances: async () => [] },
@@ -40,14 +40,14 @@ it('a command to all instances', async () => {
   await expect(new PeerCommands(parts).give({ command: 'pause' })).rejects.toMatchObject(unreachable)
 })
 
-it('the audit trail', async () => {
+it('the audit trail names the cluster', async () => {
   const connection = { audit: new AuditStore(one.cluster) } as unknown as Connection
   const instance = new InstanceCommands(connection, 'a', () => {})
   await expect(instance.audit()).rejects.toMatchObject(unreachable)
   await instance.close()
 })
 
-it('a resume while the source does not answer whether its oplog reaches back to the stored position', async () => {
+it('a resume names the source if it does not answer whether its oplog reaches back to the stored position', async () => {
   const limit = new AbortController()
   const session = {
     source: one.cluster,
@@ -59,7 +59,7 @@ it('a resume while the source does not answer whether its oplog reaches back to 
   await expect(resumed).rejects.toMatchObject(unreachable)
 })
 
-it('a command that needs the lease', async () => {
+it('a command that needs the lease names the cluster', async () => {
   const lease = new Lease(one.cluster, 'a', { id: 'a', incarnation: '611' }, context)
   const taken = lease.acquire().catch(() => {})
   await vi.waitFor(() => expect(lease.trouble).not.toBeNull(), { timeout: 30_000 })

@@ -8,8 +8,8 @@ import { simulate } from './run.ts'
 vi.setConfig({ testTimeout: 120_000 })
 
 /**
- * For each mutation, the first of up to twelve consecutive seeds of which one detects it. Which seed detects a mutation changes with
- * every change of the product's timing. To try other seeds: `npm run simulate -- --break <name>`.
+ * For each mutation, the first of up to twelve consecutive seeds. One of them must detect the mutation. A change of the
+ * product's timing can change which seed does. To try other seeds: `npm run simulate -- --break <name>`.
  */
 const firstSeeds: Record<Break, number> = {
   'no-fence': 7,
@@ -54,7 +54,7 @@ const stepsOf: Partial<Record<Break, number>> = { 'copy-end-unfenced': 60_000, '
 /** Few barriers exist while a coordinator takes over, unless DDL is frequent. */
 const definitionRateOf: Partial<Record<Break, number>> = { 'barrier-unfenced': 2 }
 
-/** Mutations whose delayed statements must do no harm when the condition that the mutation removes is there. */
+/** Mutations that also delay statements. The delay alone must do no harm, without the removal of a condition. */
 const harmlessWhenGuarded: Break[] = ['plan-unfenced', 'plan-removal-unfenced']
 
 it.each(breaks)('detects the mutation %s', async (mutation) => {
@@ -77,6 +77,6 @@ it.each(breaks)('detects the mutation %s', async (mutation) => {
   }
   expect(detecting).not.toBeNull()
   if (detecting === null || !harmlessWhenGuarded.includes(mutation)) return
-  // The condition alone makes the difference, not the delay.
+  // The missing condition makes the difference, and not the delay.
   expect((await simulate({ ...world, seed: detecting, breaks: mutation, guarded: true })).violation).toBeNull()
 })

@@ -57,7 +57,7 @@ export class Clock {
     return event
   }
 
-  /** Schedules the events that a stopped host missed for now. */
+  /** Schedules the events that a stopped host has missed. Their time is the present. */
   wake(host: Host): void {
     for (const event of host.deferred.splice(0)) {
       event.at = this.now
@@ -128,7 +128,7 @@ function isBefore(one: ScheduledEvent, other: ScheduledEvent): boolean {
 }
 
 const immediate = setImmediate
-/** Resolves when all continuations of promises that are resolved now have run. */
+/** Resolves when the continuations of all promises that are already resolved have run. */
 function continuationsDone(): Promise<void> {
   return new Promise((resolve) => immediate(resolve))
 }

@@ -3,7 +3,7 @@ const documentBytes = 21
 const idAt = 9
 const versionAt = 16
 
-/** UUID of a collection, given by its number, on one side. */
+/** Returns the UUID of a collection, given by its number, on one side. */
 export function collectionUuid(side: 'source' | 'destination', collection: number): string {
   const bytes = Buffer.alloc(16, side === 'source' ? 0xaa : 0xbb)
   bytes.writeUInt32LE(collection + 1, 0)
@@ -94,7 +94,7 @@ export class Content {
     return this.#deletions[document]?.at(-1) !== this.newest[document]
   }
 
-  /** The version on the source; 0 if the document is absent. */
+  /** Returns the version on the source; 0 if the document is absent. */
   onSource(document: number): number {
     return this.exists(document) ? (this.newest[document] as number) : 0
   }
@@ -112,7 +112,10 @@ export class Content {
     return this.#deletions[document]?.includes(version) ?? false
   }
 
-  /** The version up to which the destination has applied changes. An absent document may be the result of any deletion, so the newest one counts. */
+  /**
+   * Returns the version up to which the destination has applied changes. An absent document may be the result of any
+   * deletion, so the newest deletion counts.
+   */
   reached(document: number): number {
     return (this.onDestination[document] as number) || (this.#deletions[document]?.at(-1) as number)
   }

@@ -27,7 +27,10 @@ export class CoordinatorInvariants {
     for (const barrier of documents) this.#barrierChanged(sender, barrier, 'removed')
   }
 
-  /** Until a coordinator has stored its term in a barrier, it has not begun the barrier's work, and its predecessor may end it. */
+  /**
+   * Until a coordinator has stored its term in a barrier, it has not begun the barrier's work. Until then, its
+   * predecessor may end the barrier.
+   */
   #barrierChanged(sender: Sender, before: Document, what: string): void {
     const coordinator = this.#parts.destination.server.collection('ownership').get('coordinator')
     if (sender.token === coordinator?.['owner'] || before['term'] !== coordinator?.['epoch']) return

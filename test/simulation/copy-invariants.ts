@@ -12,7 +12,7 @@ interface CopyInvariantParts {
   violated: (what: string) => void
 }
 
-/** Invariants of the copy: of plans, segments, tombstones and the end of each collection's copy. */
+/** Invariants of plans, segments and tombstones, and of the end of each collection's copy. */
 export class CopyInvariants {
   readonly #parts: CopyInvariantParts
   /** Collections that are stored as copied. */
@@ -30,14 +30,17 @@ export class CopyInvariants {
     return this.#stored('collections').get(toUuid(uuid))
   }
 
-  /** Whether the sender has claimed the segment to which this document belongs. */
+  /** Returns whether the sender has claimed the segment to which this document belongs. */
   isCopiedBy({ token }: Sender, document: number): boolean {
     const uuid = this.#uuidOf(document)
     const own = this.#stored('segments').find({ collection: toUuid(uuid), owner: token })
     return own.some(({ from, to }) => document >= (idOf(from) ?? 0) && document < (idOf(to) ?? Infinity))
   }
 
-  /** Whether the document's tombstone is not yet reconciled. Until then the deleted document may exist on the destination. */
+  /**
+   * Returns whether the document's tombstone is not yet reconciled. Until then the deleted document may exist on the
+   * destination.
+   */
   isToBeReconciled(document: number): boolean {
     const uuid = this.#uuidOf(document)
     const ended = this.#cataloged(uuid)?.['endedPartitions'] as number[] | undefined
@@ -72,7 +75,7 @@ export class CopyInvariants {
     for (const partition of now) {
       if (former.includes(partition)) continue
       const { owner, epoch } = this.#stored('ownership').get(partition) as Document
-      // A former owner may end the copy until its successor has stored its epoch: until then, the successor has changed nothing.
+      // A former owner may end the copy until its successor has stored its own epoch, because the successor has changed nothing yet.
       if (owner !== sender.token && before[`epochs.${partition}`] === epoch)
         violated(`${sender.token} ended the copy of ${after['name']} for partition ${partition}, which ${owner} owns`)
       if (this.#isOpen(after))
@@ -80,7 +83,7 @@ export class CopyInvariants {
     }
   }
 
-  /** Whether the collection is not planned, or one of its segments is not done. */
+  /** Returns whether the collection is not planned, or one of its segments is not done. */
   #isOpen({ _id: collection, planned }: Document): boolean {
     return !planned || this.#stored('segments').find({ collection, done: false }, undefined, 1).length > 0
   }
@@ -113,7 +116,7 @@ export class CopyInvariants {
   }
 }
 
-/** The `_id` in a bound of a segment, which is a type byte and an int32. */
+/** Returns the `_id` in a bound of a segment, which is a type byte and an int32. */
 function idOf(bound: Binary | null): number | null {
   return bound ? Buffer.from(bound.buffer).readInt32LE(1) : null
 }

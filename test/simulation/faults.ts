@@ -96,7 +96,10 @@ export class Faults {
     })
   }
 
-  /** Delays writes of the instance. They may arrive after the instance has retried them, or after others have taken over from it. */
+  /**
+   * Delays writes of the instance. They may arrive after the instance has retried them, or after others have replaced
+   * it.
+   */
   #holdBack(instance: Instance, milliseconds: number): void {
     const { destination, clock } = this.#world
     destination.hold(instance.host, milliseconds)
@@ -104,7 +107,10 @@ export class Faults {
       clock.after(1_000, null, () => !this.#over && instance.crash(this.#random.int(300, 3_000), true))
   }
 
-  /** Delays a plan or the end of a copy, or what a mutation names, so that it usually arrives after another instance has taken over. */
+  /**
+   * Called when a host sends a write that `isOftenLost` names, such as the removal of a plan of the copy. May delay
+   * the writes of that host and end its process. The write then usually arrives after another instance has taken over.
+   */
   #loseWrite(host: Host): void {
     const { destination, clock } = this.#world
     if (this.#over || !this.#random.chance(destination.lossChance)) return

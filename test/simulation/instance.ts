@@ -5,7 +5,10 @@ import type { World } from './world.ts'
 
 let lastPid = 0
 
-/** One mongosyncID and its processes, one after the other. Two run at a time only when an operator starts a second one by mistake. */
+/**
+ * One mongosyncID and its successive processes. Two of them run at the same time only if an operator starts a second
+ * one by mistake.
+ */
 export class Instance {
   readonly id: string
   process: Process | null = null
@@ -82,7 +85,10 @@ export class Instance {
     if (this.process) this.host.skewMS = skewMS
   }
 
-  /** Ends all processes but one, and lets it continue if it is stopped. Prefers a running process that has a lease. */
+  /**
+   * Ends all processes but one, and continues that one if it is stopped. Prefers to keep a running process with a
+   * lease.
+   */
   recover(): void {
     const all = this.#world.processesOf(this.id)
     const [keeper = all[0]] = all.filter(({ token, host }) => token !== null && host.state === 'running')

@@ -36,7 +36,7 @@ export class Invariants implements Witness {
   readonly #furthest: Int32Array
   /** For each partition: the indexes of its events in the stream. */
   readonly #events: number[][]
-  /** For each partition: how many of its events its stored position has passed. */
+  /** For each partition: the number of its events that its stored position has passed. */
   readonly #passed: number[]
   /** For each partition: the index of the first event that its stored position has not passed. */
   readonly positions: number[]
@@ -127,7 +127,7 @@ export class Invariants implements Witness {
     const { _id: key, owner, epoch } = after
     const former = before?.['owner'] as string | null | undefined
     if (owner === null) {
-      // The former owner may retry the release after it has lost its lease: the write names the lease term whose claim it releases.
+      // The former owner may retry the release after it has lost its lease, because the write names the old lease term.
       const isRetry =
         sender.token === null && former && sender.appName.split(':')[1] === parseOwner(former as OwnerToken).id
       if (former !== sender.token && !isRetry) this.#violated(`${sender.token} released ${key}, which ${former} owned`)
@@ -143,8 +143,8 @@ export class Invariants implements Witness {
   }
 
   /**
-   * Whether a write of this owner may still take effect: the lease is valid by the owner's clock, or the server still
-   * executes one of its writes.
+   * Returns whether a write of this owner may still take effect: the lease is valid by the owner's clock, or the server
+   * still executes one of its writes.
    */
   #canWrite(token: string): boolean {
     const { clock, destination, processes } = this.#parts

@@ -31,9 +31,12 @@ export class Network {
   /** Until when writes of a host may be held back: the host gets a network error, and the message arrives later. */
   readonly #holds = new Map<Host, number>()
 
-  /** Which writes are often held back while their sender crashes: the removal of a plan of the copy, or its end. Mutations name others. */
+  /**
+   * Returns true for writes that are often held back while their sender crashes: the removal of a plan of the copy, and
+   * the end of a copy. Mutations select other writes.
+   */
   isOftenLost: (command: Document) => boolean = isOfCopy
-  /** Probability that writes of the sender are held back from such a write on. */
+  /** Probability that such a write, and the following writes of its sender, are held back. */
   lossChance = 0.3
   /** Called when a host sends such a write. */
   onLostWrite: (host: Host) => void = () => {}
@@ -80,7 +83,10 @@ export class Network {
     return (this.#cuts.get(host)?.until ?? 0) > this.#clock.now
   }
 
-  /** Whether the message is held back. Fenced commands without a transaction number, such as DDL, never are: nothing would reject them later. */
+  /**
+   * Returns whether the message is held back. Fenced commands without a transaction number, such as DDL, are never held
+   * back, because nothing would reject them later.
+   */
   #isHeld({ sender, command, session }: Message): boolean {
     if ((this.#holds.get(sender.host) ?? 0) <= this.#clock.now || !isWrite(command)) return false
     const isFenced = typeof command['comment'] === 'object'
@@ -178,7 +184,7 @@ function withoutNumber(message: Message): Message {
   return { ...message, session: null, command: { ...plain, writeConcern: { w: 'majority' } } }
 }
 
-/** The reply path of a message that its sender has given up. */
+/** The reply path of a message whose sender no longer waits for the reply. */
 const discardReply: ReplyPath = { deliver: () => {}, answer: () => {}, resolve: () => {}, reject: () => {} }
 
 const scratch = Buffer.alloc(256)

@@ -254,7 +254,7 @@ export function isWrite(command: Document): boolean {
   return command['writeConcern'] !== undefined || command['startTransaction'] === true
 }
 
-/** Whether the command is a read for a plan or of a range of documents. */
+/** Returns whether the command is a read for a plan or of a range of documents. */
 function isBulkRead(command: Document): boolean {
   const [stage] = (command['pipeline'] ?? []) as Document[]
   const isOfPlan = stage?.['$sample'] !== undefined || stage?.['$collStats'] !== undefined

@@ -20,9 +20,9 @@ export interface SimulationResult {
   failures: Map<string, number>
   costs: Map<string, { commands: number; documents: number }>
   restSeconds: number
-  /** Batches that verifiers took from event application. */
+  /** Number of batches that verifiers took from event application. */
   shared: number
-  /** Ranges that instances compared for the verifier of another one. */
+  /** Number of ranges that instances compared for the verifier of another instance. */
   helped: number
 }
 
@@ -121,7 +121,10 @@ async function until(world: World, isSo: () => boolean, limitMS: number, why: ()
   }
 }
 
-/** Whether every change is published, applied and passed by its partition's position, and all instances own a share of the partitions. */
+/**
+ * Returns whether every change is published, applied and passed by its partition's position, and all instances own a
+ * share of the partitions.
+ */
 function isAtRest(world: World): boolean {
   return whyNot(world) === ''
 }

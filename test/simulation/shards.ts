@@ -13,7 +13,9 @@ interface Shard {
   silentUntil: number
 }
 
-/** Interval in ms at which the router merges the shards' events. A shard that lags holds back all others. */
+/**
+ * Interval in ms at which the router merges the shards' events. A shard that lags holds back the events of all shards.
+ */
 const mergeMS = 50
 
 /**
@@ -61,7 +63,7 @@ export class Shards {
     return latest
   }
 
-  /** Called when events have been added to the log, from this place on. */
+  /** Called when events have been added to the log. `from` is the index of the first new event. */
   onMerged: (from: number) => void = () => {}
 
   write(event: Omit<Logged, 'second' | 'ordinal'>): void {

@@ -2,7 +2,7 @@ import { type OfferState, RangeClaims } from '../../src/mongo/range-claims.ts'
 import { Suspects } from '../../src/verify/suspects.ts'
 import { type Mutation, swap } from './mutation.ts'
 
-/** More results than an offer has ranges. */
+/** Has more entries than any offer has ranges. */
 const results = Array.from({ length: 100 }, () => ({ source: 0, destination: 0, bytes: 0 }))
 
 /** Defects of the first pass that several instances share. Only worlds in which collections have many ranges can detect them. */

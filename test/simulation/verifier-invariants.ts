@@ -30,7 +30,7 @@ const idAt = 5
 export class VerifierInvariants {
   /** Number of batches that verifiers took from event application. */
   shared = 0
-  /** Number of ranges that instances have compared for the verifier of another one. */
+  /** Number of ranges that instances have compared for the verifier of another instance. */
   helped = 0
   /** For each process, the events that its verifiers have recorded. */
   readonly #recorded = new Map<Host | null, Set<string>>()
@@ -40,7 +40,7 @@ export class VerifierInvariants {
     this.#parts = parts
   }
 
-  /** Begins to observe the product's code. Returns a function that ends this. */
+  /** Begins to observe the product's code. Returns a function that ends the observation. */
   watch(): () => void {
     const self = this
     const reverts = [
@@ -133,7 +133,7 @@ export class VerifierInvariants {
   }
 }
 
-/** The value of a stored bound, which is a typed int32; undefined if there is no bound. */
+/** Returns the value of a stored bound, which is a typed int32; undefined if there is no bound. */
 function int32Bound(bound: Binary | null | undefined): number | undefined {
   return bound ? bytesOf(bound).readInt32LE(1) : undefined
 }

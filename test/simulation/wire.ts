@@ -19,7 +19,7 @@ export function spanOf(statement: Buffer, name: string): Buffer {
   return statement.subarray(span.valueStart, span.valueEnd)
 }
 
-/** The `_id` of a document, or of a filter that names it. */
+/** Returns the `_id` of a document, or of a filter that selects a document by `_id`. */
 export function int32At(bytes: Buffer): number {
   return bytes.readInt32LE(9)
 }
@@ -32,7 +32,7 @@ export function int32Of(value: { serializeInto: (target: Uint8Array, at: number)
   return scratch[0] === 0x10 ? scratch.readInt32LE(3) : Number.NaN
 }
 
-/** The collection that a command is about, by its UUID. */
+/** Returns the number of the collection whose UUID the command contains. */
 export function numberOf(command: Document): number {
   const uuid = fromUuid(command['collectionUUID'] as UUID)
   return Buffer.from(uuid, 'latin1').readUInt32LE(0) - 1

@@ -146,7 +146,7 @@ export class World {
     return stored?.['context'].initiallyVerified === true
   }
 
-  /** The segments of a copy that has ended, which are the ranges of the verifier. */
+  /** Returns the segments of a copy that has ended, which are the ranges of the verifier. */
   #copiedSegments(): Segment[] {
     const { collections, documents } = this.options
     const step = collections * documentsPerRange
@@ -224,7 +224,7 @@ export class World {
     return this.#hosts.get(host)
   }
 
-  /** Changes a document on the destination by a foreign write. */
+  /** Changes or deletes a document on the destination by a foreign write. */
   tamper(random: Random): void {
     const document = random.int(0, this.content.count - 1)
     this.content.foreign.add(document)
@@ -245,7 +245,7 @@ export class World {
 
 const documentsPerRange = 10
 
-/** An int32 as a typed value, like the bounds of a range. */
+/** Returns an int32 as a typed value, like the bounds of a range. */
 function typedInt32(value: number): Buffer {
   const typed = Buffer.alloc(5, bsonType.int32)
   typed.writeInt32LE(value, 1)

@@ -1,7 +1,7 @@
 import { type Document, MongoClient } from 'mongodb'
 import type { ShardedCluster } from './sharded-cluster.ts'
 
-/** The finds by `_id` of one shard. */
+/** The finds by `_id` that one shard has received. */
 export interface Asked {
   commands: number
   /** The number of `_id`s in these commands. */
@@ -16,7 +16,7 @@ const bytes = 64 * 1024 * 1024
 /** Above this share of `bytes`, the oldest entries may be overwritten already. */
 const filledShareMax = 0.95
 
-/** Counts, by the profiler of each shard, for how many documents of a collection of `app` tandem asks it by `_id`. */
+/** Counts the reads by `_id` of a collection in `app` on each shard, with the profiler of the shard. */
 export class AskedDocuments {
   readonly #clients: MongoClient[]
   readonly #collection: string
@@ -36,19 +36,19 @@ export class AskedDocuments {
     return new AskedDocuments(clients, collection)
   }
 
-  /** Counts from now on. */
+  /** From now on, only commands after this call count. */
   restart(): void {
     this.#since = new Date()
   }
 
-  /** For each shard, in the order of the cluster. */
+  /** Returns the finds of each shard, in the cluster's order of shards. */
   async read(): Promise<Asked[]> {
     return await Promise.all(
       this.#clients.map(async (client) => {
         await assertComplete(client)
         const entries = client.db('app').collection<ProfiledFind>('system.profile')
         const finds = { ns: `app.${this.#collection}`, op: 'query', ts: { $gte: this.#since } }
-        // The profiler replaces commands above 50 KB by a part of their text.
+        // The profiler replaces a command above 50 KB with a part of its text.
         const shortened = await entries.countDocuments({ ...finds, 'command.find': { $exists: false } })
         if (shortened > 0) throw new Error(`the profiler has shortened ${shortened} finds, so they cannot be counted`)
         const found = await entries.find({ ...finds, 'command.filter._id.$in': { $exists: true } }).toArray()
@@ -58,7 +58,7 @@ export class AskedDocuments {
     )
   }
 
-  /** For each shard, how many statements of this kind it has received for a collection of `app`. */
+  /** Returns, for each shard, the number of statements of this kind for a collection in `app`. */
   async statements(collection: string, op: 'update' | 'remove'): Promise<number[]> {
     const filter = { ns: `app.${collection}`, op, ts: { $gte: this.#since } }
     return await Promise.all(

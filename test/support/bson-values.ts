@@ -58,14 +58,14 @@ export const array = (items: readonly unknown[]): RawValue =>
 export const undefinedValue = new RawValue(6, Buffer.alloc(0))
 export const nullValue = new RawValue(10, Buffer.alloc(0))
 
-/** A double from its bits, because many programs lose NaN payloads and the sign of zero. */
+/** Returns a double from its bits, because many programs lose NaN payloads and the sign of zero. */
 export function doubleBits(bits: bigint): RawValue {
   const payload = Buffer.alloc(8)
   payload.writeBigUInt64LE(bits)
   return new RawValue(1, payload)
 }
 
-/** A date in milliseconds, which may be outside the range of a JavaScript Date. */
+/** Returns a date in milliseconds, which may be outside the range of a JavaScript Date. */
 export function dateMillis(milliseconds: bigint): RawValue {
   const payload = Buffer.alloc(8)
   payload.writeBigInt64LE(milliseconds)
@@ -209,7 +209,7 @@ const nastyNames = [
   '-1',
 ]
 
-/** A random value; nesting becomes rarer with depth. */
+/** Returns a random value. Nesting becomes rarer with depth. */
 function nastyValue(random: Random, depth = 0): unknown {
   const shape = random.weighted([
     [depth < 6 ? 3 : 0, 'object'],
@@ -238,14 +238,19 @@ function nastyFields(random: Random, count: number, depth = 0): RawField[] {
   return fields
 }
 
-/** A document that no decoder returns unchanged. `more` is appended unchanged, for fields that indexes or tests rely on. */
+/**
+ * Returns a document that no decoder returns unchanged. `more` is appended unchanged, for fields that indexes or tests
+ * rely on.
+ */
 export function nastyDocument(random: Random, id: unknown, more: readonly RawField[] = []): Buffer {
   const fields = nastyFields(random, random.int(1, 8))
   // The server accepts top-level `$` names only after another field, and never a second `_id`.
   return rawDocument([['_id', id], ...fields.filter(([name]) => name !== '_id'), ...more])
 }
 
-/** A deeply nested value. The server stores at most 180 levels, and change events and commands use some of them. */
+/**
+ * Returns a deeply nested value. The server stores at most 180 levels, and change events and commands use some of them.
+ */
 function deep(levels: number): unknown {
   let value: unknown = 'bottom'
   for (let i = 0; i < levels; i++) value = i % 3 === 0 ? array([value]) : nested([['d', value]])

@@ -5,7 +5,7 @@ export interface Any extends Document {
   _id: number | string
 }
 
-/** Creates a collection of each kind that a change concerns, before the sync begins. */
+/** Creates collections for changes of each kind, before the sync begins. */
 export async function seedEachKind(client: MongoClient): Promise<void> {
   const app = client.db('app')
   const rows = (count: number) => Array.from({ length: count }, (_, _id) => ({ _id, n: 0, at: new Date() }))

@@ -2,9 +2,9 @@ import { expect } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { Tandem } from './tandem-process.ts'
 
-/** A commit with its waits, which most tests with a tandem process need. */
+/** Functions that commit a sync and wait for its states, for tests with a tandem process. */
 
-/** Long enough on a machine that does much else. */
+/** Long enough on a busy machine. */
 const timeoutSeconds = 120
 
 export const accepted = { status: 200, body: { success: true } }

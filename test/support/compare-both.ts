@@ -11,7 +11,7 @@ const differencesMax = 50
 
 /**
  * Runs two comparisons that share no code: the oracle of these tests and `tandem verify`. The clusters are equal only if both
- * report so. A disagreement means that one comparison is wrong, and is reported as a difference too.
+ * comparisons find them equal. A disagreement means that one comparison is wrong, and is reported as a difference too.
  */
 export async function compareBoth(
   sourceUri: string,
@@ -49,7 +49,7 @@ export async function compareBoth(
   }
 }
 
-/** The namespaces for `verify`: all selected collections and views that exist on either cluster. */
+/** Returns the namespaces for `verify`: all selected collections and views that exist on either cluster. */
 async function selected(
   sourceUri: string,
   destinationUri: string,

@@ -2,8 +2,8 @@ import type { Collection, Document, FindCursor } from 'mongodb'
 import { elements, idBytes, show } from './compare-raw.ts'
 
 /**
- * How many documents two streams may diverge by and still be realigned. Beyond it, the comparison of the collection
- * stops.
+ * Maximum number of documents by which two streams may diverge. If they diverge by more, the comparison of the
+ * collection stops.
  */
 const windowDocumentsMax = 2000
 const windowBytesMax = 48 * 1024 * 1024

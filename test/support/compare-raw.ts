@@ -53,15 +53,15 @@ export function elementMap(document: Buffer): Map<string, Buffer> {
 }
 
 /**
- * The bytes that identify an `_id`, including its type. The server stores `_id` first, but this function does not rely
- * on it.
+ * Returns the bytes that identify an `_id`, including its type. The server stores `_id` first, but this function does
+ * not rely on it.
  */
 export function idBytes(document: Buffer): Buffer {
   for (const { name, value } of elements(document)) if (name === '_id') return value
   return Buffer.alloc(0)
 }
 
-/** The bytes of a nested document, or undefined if the value has another type. */
+/** Returns the bytes of a nested document, or undefined if the value has another type. */
 export function nestedDocument(value: Buffer | undefined): Buffer | undefined {
   return value?.[0] === 3 ? value.subarray(1) : undefined
 }

@@ -21,7 +21,7 @@ interface CatalogEntry {
 }
 
 /**
- * The independent oracle, which compares two clusters byte by byte. It reads both with only the driver and shares no
+ * Compares two clusters byte by byte. This oracle is independent: it reads both with only the driver and shares no
  * code with the product. Nothing may write to either cluster during the comparison. `documents` and `bytes` count the
  * source's documents. Reading stops at `maxDifferences` differences, so both counts may be too small if `equal` is
  * false.
@@ -63,7 +63,7 @@ export async function compareClusters(
 
 export type Renamed = Readonly<Record<string, string>>
 
-/** The source's name of a database of the destination; null if the database has no counterpart. */
+/** Returns the source's name of a database of the destination; null if the database has no counterpart. */
 export function onSource(database: string, renamed: Renamed): string | null {
   const [from] = Object.entries(renamed).find(([, to]) => to === database) ?? []
   return from ?? (database in renamed ? null : database)
@@ -94,7 +94,7 @@ async function compareDistributions(
   for (const name of Object.keys(theirs)) await compareShards(destination, name, differences)
 }
 
-/** Each index is finished and the same on all shards of the destination that own chunks of the collection. */
+/** Checks that each index is built and the same on all shards of the destination that own chunks of the collection. */
 async function compareShards(destination: MongoClient, name: string, differences: Differences): Promise<void> {
   const dot = name.indexOf('.')
   const collection = destination.db(name.slice(0, dot)).collection(name.slice(dot + 1))

@@ -28,8 +28,8 @@ export class CutoverClient {
   acknowledged = 0
   refused = 0
   /**
-   * Rejected writes after an acknowledged one. On the destination there must be none, because a lifted block must stay
-   * lifted.
+   * Number of writes that were rejected after an acknowledged one. On the destination there must be none, because a
+   * lifted block must stay lifted.
    */
   refusedLater = 0
   /** Errors other than UserWritesBlocked. */
@@ -45,7 +45,7 @@ export class CutoverClient {
     this.#options = options
   }
 
-  /** Starts writing until `stop`. It has no effect while the client is already writing. */
+  /** Starts to write until `stop` is called. Has no effect while the client is already writing. */
   begin(): void {
     if (this.#stopped) return
     const stopped = new AbortController()

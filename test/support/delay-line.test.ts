@@ -74,7 +74,7 @@ it('shares a limited bandwidth among all connections', async () => {
     }),
   )
   for (const bytes of received) expect(bytes.equals(sent)).toBe(true)
-  // Both megabytes leave the first sender within half a second, and return one after the other.
+  // In each direction, both connections together send 2 MB at 4 MB/s, which takes half a second.
   expect(performance.now() - began).toBeGreaterThanOrEqual(500)
 })
 

@@ -6,7 +6,10 @@ import type { LinkPace } from './link-pace.ts'
  * sender.
  */
 const inFlightBytesMax = 128 * 1024 * 1024
-/** With limited bandwidth, the buffers of a long path: a sender is blocked while this much waits for the link. */
+/**
+ * With limited bandwidth, a sender is blocked while this many bytes wait for the link. Simulates the buffers of a long
+ * path.
+ */
 const pacedBytesMax = 4 * 1024 * 1024
 
 /**

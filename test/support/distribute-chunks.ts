@@ -3,7 +3,10 @@ import type { ShardedCluster } from './sharded-cluster.ts'
 
 export type ShardKeyPattern = Record<string, 1 | 'hashed'>
 
-/** Splits a sharded collection at these values of its key's first field, and distributes the chunks to the shards in turn. */
+/**
+ * Splits a sharded collection at values of its shard key's first field, and distributes the chunks to the shards in
+ * turn.
+ */
 export async function distributeChunks(
   cluster: ShardedCluster,
   namespace: string,

@@ -23,13 +23,13 @@ export async function failPoint(
   }
 }
 
-/** Blocks inserts of documents into one collection of the destination until released. */
+/** Blocks inserts into one collection of the destination until the fail point is released. */
 export const holdCopy = (destination: MongoClient, namespace: string): Promise<FailPoint> =>
   failPoint(destination, 'hangDuringBatchInsert', { nss: namespace })
 
 /**
- * Makes a command on one collection of the destination fail with a transient error, so that tandem retries it until
- * released.
+ * Makes a command on one collection of the destination fail with a transient error, so that tandem retries it until the
+ * fail point is released.
  */
 export const holdCommand = (destination: MongoClient, command: string, namespace: string): Promise<FailPoint> =>
   failPoint(destination, 'failCommand', { failCommands: [command], namespace, errorCode: 91 })
@@ -40,7 +40,7 @@ export const holdCommand = (destination: MongoClient, command: string, namespace
  */
 export async function holdTandem(client: MongoClient, command: string, namespace?: string): Promise<FailPoint> {
   const appName = await appNameOfTandem(client)
-  // ExceededTimeLimit: tandem retries it on the same connection.
+  // After ExceededTimeLimit, tandem retries the command on the same connection.
   const data = { failCommands: [command], errorCode: 262, appName, ...(namespace ? { namespace } : {}) }
   return await failPoint(client, 'failCommand', data)
 }

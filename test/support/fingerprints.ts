@@ -4,8 +4,9 @@ import type { Selects } from './compare.ts'
 import { databaseNames, internalDatabases } from './databases.ts'
 
 /**
- * Returns one digest for each collection and view of the user databases that `selects` accepts. It covers the definition with
- * the UUID, the indexes, and every byte of the documents in natural order. An unchanged collection keeps its digest.
+ * Returns one digest for each collection and view of the user databases that `selects` accepts. A digest covers the
+ * definition with the UUID, the indexes, and every byte of the documents in natural order. An unchanged collection
+ * keeps its digest.
  */
 export async function fingerprints(uri: string, selects: Selects): Promise<Record<string, string>> {
   const client = new MongoClient(uri)

@@ -126,7 +126,7 @@ function problemOf(status: number, text: string, isOpaque: boolean): string | nu
   }
 }
 
-/** Any answer except 5xx is valid, also none. The connection must end. */
+/** Sends bytes over a connection. Any answer except 5xx is valid, and so is no answer. The connection must end. */
 function sendRaw(port: number, text: string): Promise<string | null> {
   return new Promise((resolve) => {
     const socket = createConnection({ port, host: '127.0.0.1' })

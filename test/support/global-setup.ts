@@ -3,6 +3,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import os from 'node:os'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
+import { keepDataInMemory } from './data-root.ts'
 import { runRecordsVariable } from './guarded-process.ts'
 import { resolveMongod } from './mongo-binaries.ts'
 import { resolveRedisServer } from './redis-binary.ts'
@@ -15,6 +16,7 @@ const reapTimeoutMs = 5_000
  * the run.
  */
 export default async function setup(): Promise<() => Promise<void>> {
+  keepDataInMemory()
   // Fetch the server once here, so that the download does not count towards the time limit of a test.
   await resolveMongod()
   // Without a Redis server, only the tests that need one fail.

@@ -13,7 +13,7 @@ import type { Writable } from 'node:stream'
  *   this process ── "pid 123", "path /tmp/x", "gone pid 123" ──▶ reaper ── on EOF: kill -9, rm -rf
  *        └── "go" ──▶ child (waits for "go" before exec, so the reaper knows every child that runs)
  *
- * Both run in their own sessions, so Ctrl-C in a terminal reaches only this process, which then decides the
+ * The reaper and the children run in their own sessions, so Ctrl-C in a terminal reaches only this process, which then decides the
  * order in which its children end.
  */
 const reaperScript = `

@@ -11,7 +11,10 @@ import {
   Timestamp,
 } from 'mongodb'
 
-/** The servers compare numbers of all types, and strings and symbols, as equal, so none of these pairs has two different `_id`s. */
+/**
+ * Pairs of `_id`s that are equal for the server, which compares numbers of different types by value, and symbols like
+ * strings.
+ */
 const equalIds: [source: unknown, destination: unknown][] = [
   [new Int32(1), Decimal128.fromString('1')],
   [Long.fromInt(2), Decimal128.fromString('2.00')],
@@ -28,7 +31,7 @@ const equalIds: [source: unknown, destination: unknown][] = [
   ],
 ]
 
-/** Values that most comparisons take for equal. */
+/** Pairs of different values that most comparisons take for equal. */
 const similarValues: [source: unknown, destination: unknown][] = [
   [new Int32(1), new Double(1)],
   [new Int32(1), '1'],
@@ -53,7 +56,7 @@ const insert = async (db: Db, name: string, documents: Any[]): Promise<unknown> 
   await db.collection<Any>(name).insertMany(documents)
 
 /**
- * Fills the database `hostile` of both clusters with data that converges only under difficulties, because indexes or
+ * Fills the database `hostile` of both clusters with data that is difficult to converge, because indexes or
  * validators of one side refuse documents of the other side, or because values are equal for the server and not equal
  * in bytes.
  */
@@ -72,7 +75,7 @@ export async function seedHostile(source: MongoClient, destination: MongoClient)
   await from.createCollection('strict', { validator: { a: { $exists: true } }, validationLevel: 'strict' })
   await insert(from, 'strict', [{ _id: 1, a: 1 }])
   await insert(to, 'strict', [{ _id: 1 }, { _id: 2 }])
-  // An image of each change, which only one side records.
+  // Only the source records pre- and post-images of changes.
   await from.createCollection('images', { changeStreamPreAndPostImages: { enabled: true } })
   await insert(from, 'images', [{ _id: 1, a: 1 }])
   await insert(to, 'images', [{ _id: 1, a: 2 }])
@@ -161,7 +164,7 @@ async function seedRefusingIndexes(from: Db, to: Db): Promise<void> {
 
 async function seedNames(source: MongoClient, destination: MongoClient): Promise<void> {
   const [from, to] = [source.db('hostile'), destination.db('hostile')]
-  // Views of views, in place of collections and the reverse.
+  // Views of views. Two names are a view on one side and a collection on the other.
   await from.createCollection('outer', { viewOn: 'inner', pipeline: [{ $match: { a: 1 } }] })
   await from.createCollection('inner', { viewOn: 'ids', pipeline: [] })
   await insert(to, 'outer', [{ _id: 1 }])

@@ -1,7 +1,7 @@
 /**
- * Reads a log as MongoDB's Mongosync Insights 0.9.0.16 does: which lines it looks for, which fields it takes from them,
- * and in what form (github.com/mongodb/support-tools, migration/mongosync_insights/lib/logs_metrics.py,
- * `upload_file`). The regular expressions are those of that file. Where it would give up on the whole log, this throws.
+ * Reads a log as MongoDB's Mongosync Insights 0.9.0.16 does: it looks for the same lines, and takes the same fields in
+ * the same form (github.com/mongodb/support-tools, migration/mongosync_insights/lib/logs_metrics.py, `upload_file`).
+ * The regular expressions are those of that file. Throws if Insights would reject the whole log.
  */
 
 export interface InsightsReading {
@@ -42,7 +42,7 @@ const phaseNames = new Map([
   ['starting change event application phase', 'change event application'],
   ['commit handler called', 'commit handler called'],
 ])
-/** `strptime` of the first 26 characters with `%Y-%m-%dT%H:%M:%S.%f`, which leaves no room for a zone. */
+/** Insights parses the first 26 characters with the format `%Y-%m-%dT%H:%M:%S.%f`, which allows no time zone. */
 const timeForm = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,6}$/
 
 export function readAsInsights(log: string): InsightsReading {

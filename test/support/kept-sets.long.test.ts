@@ -3,10 +3,10 @@ import { afterEach, expect, it } from 'vitest'
 import { failPoint } from './fail-point.ts'
 import { borrowReplicaSet, keepSets, keptPids, stopSets } from './kept-sets.ts'
 
-/** Replica sets that test files use one after the other. */
+/** Tests of the replica sets that test files use one after the other. */
 
 keepSets()
-// This file uses the sets one after the other too, and the last one ends with the worker.
+// One test calls `stopSets`, so keeping begins again after each test. The last set ends with the worker.
 afterEach(keepSets)
 
 const databases = async (client: MongoClient): Promise<string[]> => {
@@ -57,7 +57,7 @@ it.each<[what: string, leave: (client: MongoClient) => Promise<unknown>]>([
   await expect(MongoClient.connect(set.uri, { serverSelectionTimeoutMS: 500 })).rejects.toThrow()
 })
 
-it('a set that a client is still connected to is stopped', async () => {
+it('a set that is given back while a client is connected to it is stopped', async () => {
   const set = await borrowReplicaSet()
   const client = await MongoClient.connect(set.uri)
   await set.stop()

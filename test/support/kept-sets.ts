@@ -15,11 +15,14 @@ interface KeptSet {
 }
 
 const free: KeptSet[] = []
-/** False in a worker that runs one file, and after a test of the file has failed: the test may still be running and use its sets. */
+/**
+ * False in a worker that runs one file, and after a test of the file has failed, because that test may still be running
+ * and use its sets.
+ */
 let isKeeping = false
 
 const appName = 'kept-sets'
-/** tandem warns of an oplog of 64 MB that is full. The next file must not fill it sooner than a new one by much. */
+/** tandem warns when an oplog of 64 MB is full. The oplog of a kept set must not be full much sooner than a new one. */
 const oplogBytesMax = 16_000_000
 const closePatienceMs = 1_000
 const commandTimeoutMs = 20_000
@@ -34,7 +37,7 @@ export function stopSets(): void {
   isKeeping = false
 }
 
-/** The processes of the sets that nobody uses. */
+/** Returns the pids of the servers of the sets that no test uses. */
 export const keptPids = (): number[] => free.map(({ pid }) => pid)
 
 /**
@@ -64,7 +67,7 @@ async function giveBack(kept: KeptSet): Promise<void> {
 const clientOf = ({ uri }: ReplicaSet): MongoClient =>
   new MongoClient(uri, { appName, serverSelectionTimeoutMS: 5_000, socketTimeoutMS: commandTimeoutMs })
 
-/** Makes the set as a new one is. Returns false if that is impossible. */
+/** Resets the set to the state of a new one. Returns false if that is impossible. */
 async function cleaned({ set, parameters }: KeptSet): Promise<boolean> {
   await using client = clientOf(set)
   const admin = client.db('admin')
@@ -86,7 +89,7 @@ const failPointPrefix = 'failpoint.'
 /** Fields of every reply. */
 const clusterTimes = new Set(['$clusterTime', 'operationTime'])
 
-/** Fail points are parameters of the server too. */
+/** Reads the server's parameters. Fail points are parameters too. */
 async function readParameters(client: MongoClient): Promise<{ activeFailPoints: string[]; others: string }> {
   const all = Object.entries(await client.db('admin').command({ getParameter: '*' }))
   const isFailPoint = ([name]: [string, unknown]): boolean => name.startsWith(failPointPrefix)
@@ -97,7 +100,10 @@ async function readParameters(client: MongoClient): Promise<{ activeFailPoints: 
   }
 }
 
-/** Connections that a file has left open may still write. The server notices a closed connection a moment later. */
+/**
+ * Waits until all other connections are closed, which the server may notice a moment later. An open one may still
+ * write.
+ */
 async function areOthersClosed(client: MongoClient): Promise<boolean> {
   const others = [
     { $currentOp: { allUsers: true, idleConnections: true } },

@@ -4,7 +4,7 @@ import type { Row } from './rows.ts'
 
 /** The share of each kind of write. The others are updates. */
 const shares = { insert: 0.25, delete: 0.08, keyChange: 0.03 }
-/** A document has one write in each round, because the writes of a round may be carried out in any order. */
+/** A round has at most one write of each document, because the writes of a round may be executed in any order. */
 const roundWrites = 500
 export const keyValues = 1_000
 const regions = 4
@@ -18,11 +18,11 @@ interface Keyed {
 }
 
 /**
- * Random single-document writes on a collection whose shard key consists of `k`, `region` or both. Each names the shard key, so that
- * the router sends it to one shard.
+ * Performs random single-document writes on a collection whose shard key consists of `k`, `region` or both. Each write
+ * contains the shard key, so the router sends it to one shard.
  */
 export class KeyedWrites {
-  /** Writes so far, the key changes among them, and the documents that are gone or have another key since. */
+  /** `removed` counts the documents that were deleted or moved to another key. */
   readonly counts = { writes: 0, inserts: 0, keyChanges: 0, removed: 0 }
   readonly #collection: Collection<Row>
   readonly #random: Random
@@ -81,7 +81,7 @@ export class KeyedWrites {
       } else operations.push({ updateOne: { filter: { ...row }, update: { $inc: { n: 1 } } } })
     }
     await this.#collection.bulkWrite(operations, { ordered: false })
-    // A router takes an update of a shard key only as the one statement of its command.
+    // A router accepts an update of a shard key only if it is the only statement of its command.
     for (const { filter, k } of keyChanges) await this.#collection.updateOne({ ...filter }, { $set: { k } })
     this.counts.writes += writes
   }

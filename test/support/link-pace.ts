@@ -1,7 +1,7 @@
 /** Limits the bytes that a direction of a link carries. All connections through the link share the limit. */
 export class LinkPace {
   readonly #bytesPerMS: number
-  /** When the link has carried everything that was sent so far, by `performance.now()`. */
+  /** Time by `performance.now()` at which the link has carried everything that was sent. */
   #freeAtMS = 0
 
   constructor(bytesPerSecond: number) {

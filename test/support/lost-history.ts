@@ -5,7 +5,9 @@ import type { ReplicaSetOptions } from './replica-set.ts'
 import type { ShardedCluster } from './sharded-cluster.ts'
 import type { Tandem } from './tandem-process.ts'
 
-/** A source that truncates its oplog to the configured size at every checkpoint. It takes a checkpoint each second. */
+/**
+ * Options of a source that takes a checkpoint each second. Each checkpoint truncates the oplog to the configured size.
+ */
 export const smallOplog = (oplogSizeMB: number): ReplicaSetOptions => ({
   oplogSizeMB,
   extraArgs: ['--syncdelay', '1', '--setParameter', 'writePeriodicNoops=false'],
@@ -56,7 +58,7 @@ async function edgeOfOplog(source: MongoClient, order: 1 | -1): Promise<Timestam
   return edge?.['ts'] as Timestamp
 }
 
-/** How many convergences were requested for the stored sync. */
+/** Returns the number of convergences that were requested for the stored sync. */
 export async function convergencesOf(destination: MongoClient): Promise<number> {
   const stored = await destination.db(metadataDatabase).collection('stages').findOne()
   return stored?.['context']?.convergences as number

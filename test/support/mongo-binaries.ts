@@ -98,8 +98,8 @@ async function fromPath(wanted: MongodVersion | undefined, failures: string[]): 
 }
 
 /**
- * Looks for a cache entry, named `mongod-<version>-<origin>`. The name avoids starting servers of other versions to
- * learn theirs.
+ * Looks for a cache entry, named `mongod-<version>-<origin>`. Servers of other versions need not be started, because
+ * the name contains the version.
  */
 async function fromCache(wanted: MongodVersion | undefined): Promise<ResolvedMongod | null> {
   const folder = cacheFolder()

@@ -41,8 +41,9 @@ export async function fetchPackage(wanted: MongodVersion | undefined, staging: s
 }
 
 /**
- * The Debian 9 build links libcurl with symbol version CURL_OPENSSL_3, which no current distribution has. It uses libcurl
- * only for cloud features, but checks at startup that libcurl supports https with OpenSSL, so eleven stubs are enough.
+ * Builds a stub of libcurl. The Debian 9 build of mongod links libcurl with symbol version CURL_OPENSSL_3, which no
+ * current distribution has. It uses libcurl only for cloud features, but checks at startup that libcurl supports https
+ * with OpenSSL, so eleven stubs are enough.
  */
 async function buildCurlStub(lib: string): Promise<void> {
   const source = path.join(lib, 'libcurl-stub.c')

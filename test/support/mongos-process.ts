@@ -22,11 +22,11 @@ export interface MongosOptions {
  * starts.
  */
 export interface MongosProcess {
-  /** Connects it to the config server and resolves when it accepts connections. */
+  /** Connects the mongos to the config server, and resolves when the mongos accepts connections. */
   connect(configuration: ReplicaSet): Promise<void>
   /** Kills it with SIGKILL and starts it again. */
   restart(): Promise<void>
-  /** The text of its log. */
+  /** Returns the text of the mongos's log. */
   log(): string
   stop(): Promise<void>
 }

@@ -12,7 +12,7 @@ const namespaces = ['--user', '--map-root-user', '--pid', '--fork', '--kill-chil
 
 /**
  * Returns the command line of a process that is pid 1 in its own pid namespace with this host name, as a container runtime starts a
- * pod of a StatefulSet. It uses the host's network.
+ * pod of a StatefulSet. The process uses the host's network.
  */
 export function inPod(hostname: string, commandLine: string[]): [command: string, args: string[]] {
   return ['unshare', [...namespaces, 'sh', '-c', 'hostname "$0" && exec "$@"', hostname, ...commandLine]]

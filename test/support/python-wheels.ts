@@ -9,8 +9,8 @@ const run = promisify(execFile)
 const pipTimeoutMs = 300_000
 
 /**
- * Some Python packages contain servers, and most closed networks mirror the Python package registry. Throws unless the
- * wheels run on this machine.
+ * Throws unless the wheels run on this machine. The tests take servers from Python packages, because most closed
+ * networks mirror the Python package registry.
  */
 export function assertWheelsRunHere(): void {
   if (process.platform !== 'linux' || process.arch !== 'x64') throw new Error('the packages run only on Linux x64')

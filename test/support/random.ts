@@ -88,7 +88,7 @@ export class Random {
   }
 }
 
-/** FNV-1a with three offsets, which is sufficient to separate adjacent seeds. */
+/** Computes FNV-1a with three offsets, which is sufficient to separate adjacent seeds. */
 function hash(text: string): [number, number, number] {
   return [0x811c9dc5, 0x9e3779b9, 0x85ebca6b].map((offset) => {
     let value = offset

@@ -89,8 +89,8 @@ export async function stepDown(client: MongoClient, memberCount: number): Promis
 }
 
 /**
- * Avoids waiting for the election timeout after a restart. It may take several attempts, because the member must see a
- * majority first.
+ * Makes the member start an election after a restart, before the election timeout. Several attempts may be needed,
+ * because the member must see a majority first.
  */
 export async function stepUp(client: MongoClient): Promise<void> {
   const admin = client.db('admin')
@@ -165,9 +165,9 @@ async function waitForMembers(
 }
 
 /**
- * Requests `hello` from a member again and again. A request that is not answered in time stays under way, and `next` returns
- * its reply later. It must not fail for being slow: if the first connection of a client fails, the driver (7.8, `autoConnect`
- * in execute_operation.js) refuses all later commands of that client.
+ * Requests `hello` from a member again and again. A request that is not answered in time stays under way, and `next`
+ * returns its reply later. A slow request must not fail: if the first connection of a client fails, the driver (7.8,
+ * `autoConnect` in execute_operation.js) refuses all later commands of that client.
  */
 function pollHello({ port, server }: Member): { next(): Promise<Document | null>; close(): Promise<void> } {
   const client = new MongoClient(directUri(port), { serverSelectionTimeoutMS: primaryTimeoutMs })
@@ -190,7 +190,7 @@ function pollHello({ port, server }: Member): { next(): Promise<Document | null>
   }
 }
 
-/** Says what became of a member: its last reply, and what its log shows if there is none. */
+/** Describes the state of a member: its last reply, or what its log shows if there is no reply. */
 async function describe({ port, folder, server }: Member, hello: Document | null | undefined): Promise<string> {
   const state = server.isRunning() ? `runs as ${server.pid}` : `exited with ${await server.ended}`
   const shown = hello ? JSON.stringify(hello) : `no reply to \`hello\`:\n${lastErrors(folder)}`

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { mkdtempSync, writeFileSync } from 'node:fs'
-import os from 'node:os'
 import path from 'node:path'
 import type { Document, MongoClient } from 'mongodb'
+import { dataRoot } from './data-root.ts'
 import { claimPorts } from './free-ports.ts'
 import { guardPath, removeGuardedPath } from './guarded-process.ts'
 import type { MongodVersion } from './mongo-binaries.ts'
@@ -75,7 +75,7 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
   const claimed = options.ports ? null : await claimPorts(memberCount)
   const ports = options.ports ?? claimed?.ports ?? []
   const name = options.name ?? `rs${ports[0]}`
-  const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-mongod-'))
+  const folder = mkdtempSync(path.join(dataRoot(), 'tandem-mongod-'))
   if (!options.keepData) guardPath(folder)
   const keyFile = options.keyFile ?? path.join(folder, 'key')
   if (auth && !options.keyFile) writeKeyFile(keyFile)

@@ -1,7 +1,7 @@
 import { mkdtempSync } from 'node:fs'
-import os from 'node:os'
 import path from 'node:path'
 import type { Db, Document } from 'mongodb'
+import { dataRoot } from './data-root.ts'
 import { claimPorts } from './free-ports.ts'
 import { guardPath, removeGuardedPath } from './guarded-process.ts'
 import { prepareMongos, withClient } from './mongos-process.ts'
@@ -58,12 +58,16 @@ export interface ShardedCluster extends AsyncDisposable {
   split(namespace: string, middle: Document): Promise<void>
   /** Moves the chunk that contains this shard key value to the shard with that index. */
   moveChunk(namespace: string, find: Document, shard: number): Promise<void>
-  /** Creates the user in `admin` and returns the URI with its credentials. Without `auth`, none are required. */
+  /**
+   * Creates the user in `admin` and returns the URI with its credentials. Without `auth`, no credentials are required.
+   */
   createUser(name: string, password: string, roles: (string | Document | CustomRole)[]): Promise<string>
   stop(): Promise<void>
 }
 
-/** Makes change streams advance every second on a cluster without load, and resharding have no minimum duration. */
+/**
+ * With these, change streams advance every second on a cluster without load, and resharding has no minimum duration.
+ */
 const clusterArgs = [
   ...['--setParameter', 'writePeriodicNoops=true', '--setParameter', 'periodicNoopIntervalSecs=1'],
   ...['--setParameter', 'reshardingMinimumOperationDurationMillis=0'],
@@ -73,7 +77,7 @@ export async function startShardedCluster(options: ShardedClusterOptions = {}): 
   const { shards: shardCount = 2, mongoses: mongosCount = 1, auth = false, extraArgs = [] } = options
   const claimed = await claimPorts(mongosCount)
   const name = options.name ?? `cluster${claimed.ports[0]}`
-  const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-cluster-'))
+  const folder = mkdtempSync(path.join(dataRoot(), 'tandem-cluster-'))
   guardPath(folder)
   const keyFile = auth ? path.join(folder, 'key') : null
   if (keyFile) writeKeyFile(keyFile)

@@ -8,7 +8,7 @@ const names = ['north', 'south', 'east', 'west']
 /** Error codes that a DDL command may return because of concurrent DDL or moving chunks. */
 const expectedCodes = new Set([26, 27, 46, 48, 85, 86, 112, 117, 12_587, 13_388, 244, 246, 251, 336])
 
-/** An election ends within this time, even on a busy machine. */
+/** An election ends within this many attempts, which are 100 ms apart, even on a busy machine. */
 const transientAttemptsMax = 300
 
 /** Changes definitions at random on a sharded cluster (or a replica set) in a separate database. */
@@ -58,7 +58,7 @@ export class ShardedDefinitions {
     await db.collection(name).insertMany(documents, { ordered: false })
   }
 
-  /** Repeats what an election, or the restart of a router, interrupts. */
+  /** Repeats work that an election or the restart of a router interrupts. */
   async #throughElections(work: () => Promise<unknown>): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {

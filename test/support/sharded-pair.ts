@@ -132,7 +132,7 @@ export async function failure(tandem: Tandem): Promise<NonNullable<Progress['fai
 }
 
 /**
- * Creates a sharded collection in `app`, splits it at these values of its key's first field, and distributes the chunks
+ * Creates a sharded collection in `app`, splits it at values of its shard key's first field, and distributes the chunks
  * to the shards in turn.
  */
 export async function shardedCollection(

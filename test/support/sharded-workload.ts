@@ -23,7 +23,7 @@ const kinds: Kind[] = [
 const idsMax = 300
 const keysMax = 40
 const retryable = new Set([11_000, 112, 244, 246, 251, 13_388, 28, 61])
-/** An election, or the restart of a router, ends within this time, even on a busy machine. */
+/** An election or the restart of a router ends within this many attempts, 100 ms apart, even on a busy machine. */
 const transientAttemptsMax = 300
 
 /**
@@ -170,7 +170,7 @@ export class ShardedWorkload {
         return
       } catch (error) {
         await session.abortTransaction().catch(() => {})
-        // Whether a commit of unknown outcome took effect does not matter: the source is whatever it is.
+        // A commit of unknown outcome may have taken effect. Both outcomes are valid contents of the source.
         const isTransient = classify(error).kind === 'transient' && attempt < transientAttemptsMax
         const isRetryable = attempt <= 20 && retryable.has((error as { code?: number }).code ?? 0)
         if (!isTransient && !isRetryable) throw error

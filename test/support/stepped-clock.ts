@@ -36,8 +36,8 @@ export async function startSteppedClock(): Promise<SteppedClock> {
       FAKETIME_TIMESTAMP_FILE: file,
       FAKETIME_CACHE_DURATION: '1',
       FAKETIME_DONT_FAKE_MONOTONIC: '1',
-      // This fix is for an old glibc. With it, timed waits of mongod return immediately and mongod spins (measured with
-      // glibc 2.36, mongod 6.0.27).
+      // Switches off a fix for an old glibc. With the fix, timed waits of mongod return immediately and mongod spins
+      // (measured with glibc 2.36, mongod 6.0.27).
       FAKETIME_FORCE_MONOTONIC_FIX: '0',
     },
     get aheadSeconds() {

@@ -89,7 +89,7 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
     ...(stoodStill && { FAULT_STOOD_STILL: stoodStill }),
   }
   const isFaulty = Object.keys(faults).length > 0
-  const built = path.resolve(repositoryRoot, options.entry ?? 'dist/src/main.js')
+  const built = path.resolve(repositoryRoot, options.entry ?? 'dist/main.js')
   if (!existsSync(built)) throw new Error(`${built} does not exist: run \`npm run build\` first`)
   const entry = isFaulty ? path.resolve(repositoryRoot, 'test/support/faulty-tandem.mjs') : built
   const claimed = options.port === undefined ? await claimPorts(1) : null

@@ -71,7 +71,7 @@ export async function startProxy(
     client.once('close', () => void closeLater(toUpstream, toClient, upstream))
     upstream.once('close', () => void closeLater(toUpstream, toClient, client))
     upstream.pipe(toClient).pipe(client)
-    await sleep(2 * delayMS) // The client's kernel reports the connection immediately. Over the simulated distance it would do so only now.
+    await sleep(2 * delayMS) // Over the simulated distance, the client's kernel would report the connection only now.
     if (forwarding) client.pipe(toUpstream).pipe(upstream)
   }
 

@@ -11,7 +11,7 @@ type Name = readonly [database: string, collection: string]
 
 /**
  * Resolves when all changes of the source up to now are applied on the destination. Inserts a document into the first of these
- * selected collections of the source that takes it, and waits until the destination has it.
+ * selected collections of the source that accepts it, and waits until the destination has it.
  */
 export async function untilApplied(
   clusters: { source: { uri: string }; destination: { uri: string } },
@@ -35,10 +35,10 @@ export async function untilApplied(
         throw new Error('the destination does not have the marker yet')
     })
   }
-  throw new Error('no collection takes the marker')
+  throw new Error('no collection accepts the marker')
 }
 
-/** The names of the random workload that are selected. */
+/** Returns the selected collections of the random workload. */
 export function selectedNames(selects: Selects): Name[] {
   const all = [...workloadDatabases, archiveDatabase].flatMap((database) =>
     workloadCollections.map((name) => [database, name] as const),

@@ -5,8 +5,8 @@ import { until } from './until.ts'
 import { untilApplied } from './until-applied.ts'
 
 /**
- * tandem reads the chunks of the source in the background. Resolves when an update of this document, whose filter names its shard
- * key, costs a read on one shard only.
+ * Waits until tandem knows the chunks of the source, which it reads in the background. After that, tandem
+ * reads an updated document from one shard only. `filter` contains the document's shard key.
  */
 export async function untilTargeted(
   clusters: { source: { uri: string }; destination: { uri: string } },
@@ -14,12 +14,12 @@ export async function untilTargeted(
   filter: Row,
   asked: AskedDocuments,
 ): Promise<void> {
-  await until('an update that one shard is asked for', async () => {
+  await until('an update after which tandem reads one shard only', async () => {
     asked.restart()
     await collection.updateOne(filter, { $inc: { n: 1 } })
     await untilApplied(clusters, [[collection.dbName, collection.collectionName]])
     const counts = await asked.read()
     const shards = counts.filter(({ commands }) => commands > 0).length
-    if (shards !== 1) throw new Error(`${shards} shards were asked: ${JSON.stringify(counts)}`)
+    if (shards !== 1) throw new Error(`${shards} shards were read: ${JSON.stringify(counts)}`)
   })
 }

@@ -6,7 +6,7 @@ import { archiveDatabase, type KnownCollection, type World } from './workload-wo
 export type Id = ObjectId
 export type Identified = Document & { _id: Id }
 
-/** A number in one of the four types whose values are equal to the server and differ in bytes. */
+/** Returns a number in one of four types. The server considers the values equal, and their bytes differ. */
 function spelledNumber(random: Random, value: number, plain = 0.7): unknown {
   if (random.chance(plain)) return new Int32(value)
   return random.pick([
@@ -18,8 +18,8 @@ function spelledNumber(random: Random, value: number, plain = 0.7): unknown {
 }
 
 /**
- * `_id`s come from few slots, so documents are deleted and inserted again. One slot is one `_id` to the server (strings that
- * differ in case are equal only under a collation), but it is seldom written with the same bytes twice.
+ * `_id`s come from a few slots, so documents are deleted and inserted again. One slot is one `_id` to the server
+ * (strings that differ in case are equal only under a collation), but it is seldom written with the same bytes twice.
  */
 export function spelledId(random: Random, slot: number): Id {
   return spell(random, slot) as Id
@@ -60,8 +60,8 @@ function fixedId(slot: number): unknown {
 }
 
 /**
- * Most operations use few documents. In the archive, which is large, they are spread so that some hit the range that is
- * being copied.
+ * Returns the slot of a document. Most operations use a few slots. In the archive, which is large, they are spread so
+ * that some hit the range that is being copied.
  */
 export function slotIn(random: Random, { database }: KnownCollection): number {
   if (database === archiveDatabase) return random.int(0, 20_000)
@@ -69,8 +69,8 @@ export function slotIn(random: Random, { database }: KnownCollection): number {
 }
 
 /**
- * The value of a field whose type changes between string, array, object and number, so that deltas on it are only valid
- * in order.
+ * Returns a value for a field whose type changes between string, array, object and number, so that updates of the field
+ * are valid only in their order.
  */
 function flippingValue(random: Random): unknown {
   return random.pick<() => unknown>([
@@ -89,7 +89,7 @@ function point(random: Random, outside = 0): unknown {
   return { type: 'Point', coordinates: [random.int(-179, 179), random.int(-80, 80)] }
 }
 
-/** A date far in the future, so that no TTL index ever deletes a document. */
+/** Returns a date far in the future, so that no TTL index ever deletes a document. */
 function farDate(random: Random): Date {
   return new Date(Date.UTC(2090, random.int(0, 11), random.int(1, 28), random.int(0, 23)))
 }
@@ -99,8 +99,8 @@ function text(random: Random, words: number): string {
 }
 
 /**
- * Padding that is cheap to generate. It is not a run of one byte, which the storage engine would compress to almost
- * nothing.
+ * Returns padding that is cheap to generate. It is not a run of one byte, which the storage engine would compress to
+ * almost nothing.
  */
 export function padding(random: Random, bytes: number): Binary {
   const block = random.bytes(1021)

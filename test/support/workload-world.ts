@@ -21,8 +21,8 @@ export const workloadCollections = ['alpha', 'beta', 'gamma.one', 'Delta Ünï',
 export const workloadViews = ['view_one', 'view_two'] as const
 
 /**
- * `seedData` fills it with enough data to take a while to copy. The workload writes to it and renames its collections,
- * but never drops them.
+ * `seedData` fills this database with enough data to take a while to copy. The workload writes to the database and
+ * renames its collections, but never drops them.
  */
 export const archiveDatabase = 'archive'
 

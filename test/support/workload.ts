@@ -62,8 +62,8 @@ const idleWeight = 0.15
 const unreachableMax = 20
 
 /**
- * A random writer that uses only the source. Steps run sequentially and every choice comes from the seed, so the same
- * seed on an equal server runs the same operations and leaves the same bytes.
+ * Creates a random writer that uses only the source. Steps run sequentially and every choice comes from the seed, so
+ * the same seed on an equal server runs the same operations and leaves the same bytes.
  */
 export function createWorkload(options: WorkloadOptions): Workload {
   const random = new Random(options.seed)

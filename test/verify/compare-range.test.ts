@@ -7,7 +7,7 @@ import { DocumentPairing } from '../../src/verify/pair-documents.ts'
 
 const document = (_id: number, value: string): Buffer => Buffer.from(BSON.serialize({ _id, value }))
 
-/** A cursor over these documents, in batches of these sizes. */
+/** Creates a cursor over these documents, in batches of these sizes. */
 function cursorOver(documents: Buffer[], sizes: number[]): RawCursor {
   const rest = [...documents]
   let batch = 0

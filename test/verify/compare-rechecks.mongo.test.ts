@@ -15,7 +15,7 @@ import {
 
 useTwoClusters()
 
-it('the source is read no earlier than the last convergence of the collection, because changes before it may have no events', async () => {
+it('a recheck reads the source as of the last convergence of its collection or later, because changes before that convergence may have no events', async () => {
   await createOnBoth('things')
   const entry = await clusters.entryOf(database, 'things')
   await appendOplogNote(clusters.source, 'test')

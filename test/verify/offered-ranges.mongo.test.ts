@@ -27,7 +27,9 @@ emptiedClusters((clusters) => {
   two = clusters
 })
 
-/** Stops what a test has started, also when it has failed: it would work on the data of the next test. */
+/**
+ * Stops what a test has started, also after the test has failed. Otherwise it would work on the data of the next test.
+ */
 const ends: (() => Promise<unknown>)[] = []
 afterEach(async () => {
   await Promise.all(ends.splice(0).map((end) => end()))
@@ -79,7 +81,7 @@ class CountingClaims extends RangeClaims {
 
 interface VerifierOptions {
   isExpired?: (owner: OwnerToken) => boolean
-  /** Until then, this instance compares no range to its end. */
+  /** Until this promise resolves, the verifier's instance compares no range to its end. */
   until?: Promise<unknown>
 }
 
@@ -201,7 +203,7 @@ it('is not complete while an instance has claimed ranges, and compares them when
   hasEnded = true
   await scanned
   expect(own).toHaveLength(names.length)
-  // What the ended instance completes now is too late.
+  // The ended instance completes its offers too late.
   for (const offer of claimed) {
     await claimsOf().complete(
       offer,

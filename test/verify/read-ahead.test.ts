@@ -9,7 +9,7 @@ const memoryMax = 64 * mebibyte
 const roundTrip = fc.double({ min: 0, max: 10_000, noNaN: true })
 const rangesMax = fc.integer({ min: 1, max: concurrencyMax })
 
-it('reads two ranges in batches of 2 MiB nearby, and one at load level 1', () => {
+it('reads two ranges at a time in batches of 2 MiB from nearby clusters, and one range at load level 1', () => {
   expect(readAhead(0.2, 4)).toEqual({ ranges: 2, batchBytes: 2 * mebibyte })
   expect(readAhead(0.2, 1)).toEqual({ ranges: 1, batchBytes: 2 * mebibyte })
 })
@@ -20,7 +20,7 @@ it('reads as many ranges as the load level allows over distance, in larger batch
   expect(readAhead(150, 1)).toEqual({ ranges: 1, batchBytes: 8 * mebibyte })
 })
 
-it('never reads more ranges than allowed, and never keeps more than the memory for it', () => {
+it('never reads more ranges than allowed, and never keeps more than 64 MiB in memory', () => {
   fc.assert(
     fc.property(roundTrip, rangesMax, (roundTripMS, most) => {
       const ahead = readAhead(roundTripMS, most)
@@ -32,7 +32,7 @@ it('never reads more ranges than allowed, and never keeps more than the memory f
   )
 })
 
-it('reads no less ahead at a longer distance, nor when more ranges are allowed', () => {
+it('reads at least as many bytes ahead at a longer distance and when more ranges are allowed', () => {
   fc.assert(
     fc.property(roundTrip, roundTrip, rangesMax, rangesMax, (one, other, most, more) => {
       const [near, far] = [Math.min(one, other), Math.max(one, other)]
@@ -48,8 +48,9 @@ it('reads no less ahead at a longer distance, nor when more ranges are allowed',
 })
 
 /**
- * A link model: each range has one batch of each side under way, which takes a round trip and its share of the link. The
- * scan then needs the larger of that and of the comparison.
+ * Models the throughput of the scan over a link, in bytes per millisecond. Each range has one batch of each side in
+ * flight, and a batch arrives after one round trip. The throughput is the lowest of three rates: that of the link, that
+ * of the comparison, and the bytes in flight per round trip.
  */
 function throughput(roundTripMS: number, linkBytesPerMS: number, ranges: number, batchBytes: number): number {
   const inFlight = ranges * batchBytes
@@ -57,7 +58,7 @@ function throughput(roundTripMS: number, linkBytesPerMS: number, ranges: number,
   return Math.min(linkBytesPerMS, comparedPerMS, inFlight / Math.max(roundTripMS, 1))
 }
 
-it('reaches nine tenths of the link, or of what its memory allows, at load level 3', () => {
+it('reaches nine tenths of the throughput that the link or the memory allows, at load level 3', () => {
   const bandwidth = fc.double({ min: 1_000, max: 1_000_000, noNaN: true })
   fc.assert(
     fc.property(fc.double({ min: 0, max: 300, noNaN: true }), bandwidth, (roundTripMS, linkBytesPerMS) => {

@@ -41,9 +41,9 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 )
 
 /**
- * Tracks each change until its document was compared equal after it, and tracks what is durable. `lost` assumes a crash
- * and a restart at this moment: the streams are read again from their stored positions, ranges that are not stored as
- * done are scanned again, and stored rechecks are compared before any verdict.
+ * Tracks each change until a later comparison finds its document equal, and tracks what is durable. `lost` assumes a
+ * crash and a restart at this moment: the streams are read again from their stored positions, ranges that are not
+ * stored as done are scanned again, and stored rechecks are compared before any verdict.
  */
 class World {
   readonly rechecks = new Rechecks()
@@ -76,7 +76,7 @@ class World {
         return
       case 'found different':
         this.rechecks.foundDifferent(collection, idElement(step.id))
-        // The comparison of another document found it. It becomes durable before any position advances.
+        // The comparison of another document found this one. The recheck becomes durable before any position advances.
         this.checkpoint()
         this.open.push({ id: step.id, side: null, range: 0, taken: false })
         return
@@ -142,7 +142,7 @@ class World {
     }
   }
 
-  /** The changes that a verifier starting here would not compare, or whose side it would not know. */
+  /** The changes that a verifier started now would not compare, or whose side it would not know. */
   get lost(): object[] {
     const isNamedAgain = (id: number, side: Side): boolean =>
       this.events.some((event) => event.id === id && event.side === side && event.batch > this.position[side])
@@ -168,7 +168,7 @@ describe('rechecks', () => {
     )
   })
 
-  it('become due again for every change after they were taken', () => {
+  it('are due again or stored, for every change that no comparison has covered', () => {
     fc.assert(
       fc.property(fc.array(step, { minLength: 1, maxLength: 80 }), (steps) => {
         const world = new World()
@@ -303,16 +303,16 @@ describe('the document key of a recheck', () => {
   const keyOf = (rechecks: Rechecks) => rechecks.waiting[0]?.documentKey
 
   it.each<[string, (Buffer | null)[], Buffer | null]>([
-    ['is that of its events', [key, Buffer.from(key)], key],
+    ['is the key in its events', [key, Buffer.from(key)], key],
     ['is unknown if an event has none, such as an insert', [key, null], null],
-    ['stays unknown', [null, key], null],
-    ['is unknown if events have different ones', [key, other, key], null],
-    ['is unknown if it is long', [Buffer.alloc(300)], null],
+    ['stays unknown when a later event has a key', [null, key], null],
+    ['is unknown if its events have different keys', [key, other, key], null],
+    ['is not kept if it is longer than 256 bytes', [Buffer.alloc(300)], null],
   ])('%s', (_what, changes, expected) => {
     expect(keyOf(added(...changes))).toEqual(expected)
   })
 
-  it('is forgotten when the document is found by a scan, in the store or by another spelling', () => {
+  it('is forgotten when the scan, the store or a comparison of another spelling of the _id finds the document', () => {
     for (const work of ['suspect', 'revisit', 'foundDifferent'] as const) {
       const rechecks = added(key)
       if (work === 'revisit') rechecks.revisit(storedAs(1))
@@ -321,7 +321,7 @@ describe('the document key of a recheck', () => {
     }
   })
 
-  it('is forgotten when the document was different, and when it is stored', () => {
+  it('is forgotten when a comparison finds the document different, and when the recheck is stored', () => {
     const compared = added(key)
     const taken = compared.take(1, 9n, 0)
     expect(taken[0]?.documentKey).toEqual(key)
@@ -332,8 +332,10 @@ describe('the document key of a recheck', () => {
     stored.beginStoring('everything')
     expect(keyOf(stored)).toBeNull()
   })
+})
 
-  it('is stored with another token each time, which its removal names', () => {
+describe('the stored entry of a recheck', () => {
+  it('has a new token each time it is stored, and its removal names that token', () => {
     const rechecks = new Rechecks()
     const tokenOf = (changes: number): string | null => {
       rechecks.changed(collection, idElement(1), 'source', changes, 1n)
@@ -351,7 +353,8 @@ describe('the document key of a recheck', () => {
     expect(rechecks.takeRemovable()).toMatchObject([{ token: 'stored' }])
   })
 
-  it('keeps a stored entry of the document until it is compared by _id', () => {
+  it('stays until a read by _id finds the document equal, because a read by document key is not enough', () => {
+    const key = Buffer.from('one key')
     const rechecks = new Rechecks()
     rechecks.revisit(storedAs(1))
     const [revisited] = rechecks.take(1, 9n, Number.MAX_VALUE)

@@ -9,7 +9,10 @@ emptiedClusters((clusters) => {
   two = clusters
 })
 
-/** More runs than the tolerated misses of a collection. */
+/**
+ * More runs of the scan than `missesMax`, the number of misses after which a collection counts as dropped by another
+ * program.
+ */
 const manyRuns = 60
 
 async function bothHave(name: string): Promise<{ entry: CatalogEntry; scan: Scan }> {
@@ -44,19 +47,19 @@ async function runOften(scan: Scan): Promise<void> {
   }
 }
 
-it('waits for the drop event of a collection that both clusters have dropped, however late it is followed', async () => {
+it('waits for the drop event of a collection that both clusters have dropped, however late the event is applied', async () => {
   const { scan } = await bothHave('things')
   for (const client of [two.sourceClient, two.destinationClient]) await client.db('app').dropCollection('things')
   await runOften(scan)
 })
 
-it('fails when somebody else has dropped a collection on the destination', async () => {
+it('fails when another program has dropped a collection on the destination', async () => {
   const { scan } = await bothHave('things')
   await two.destinationClient.db('app').dropCollection('things')
   await expect(runOften(scan)).rejects.toMatchObject({ failure: 'DestinationConflict' })
 })
 
-it('reads a collection that the source has renamed under its new name', async () => {
+it('reads a collection under its new name after the source has renamed it', async () => {
   const { entry, scan } = await bothHave('things')
   await two.sourceClient.db('app').collection('things').rename('renamed')
   expect(await scan.run()).toBe(false)

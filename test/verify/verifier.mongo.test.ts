@@ -54,7 +54,7 @@ async function verifierOf(
   return { verifier, store, catalog, scanned: scanned.promise, sharedStream }
 }
 
-/** The `_id` element of a document, as rechecks name it. */
+/** Returns the `_id` element of a document, as rechecks contain it. */
 function idElementOf(_id: number): Buffer {
   return Buffer.from(BSON.serialize({ _id })).subarray(4, -1)
 }
@@ -102,7 +102,7 @@ it('reports the end of the first complete scan only after all scanned ranges are
   await run
 })
 
-it('forgets the ranges of a dropped collection, also in the store, and no others', async () => {
+it('removes the ranges of a dropped collection from memory and from the store, and no other ranges', async () => {
   const names = ['stays', 'goes']
   for (const name of names) await bothHave(name, [{ _id: 1 }, { _id: 2 }])
   const { verifier, store, catalog, scanned } = await verifierOf(names)
@@ -209,7 +209,7 @@ it('uses the stream of event application, and records every change while that st
   const before = two.source.latest
   const { verifier, scanned, sharedStream } = await verifierOf(['things'])
   let next = 0
-  // The rows are only on the source, so each missed change is a difference that is absent from the verdict.
+  // The rows are only on the source, so the verdict lacks a difference for each change that the verifier misses.
   const insert = async (count: number): Promise<void> => {
     const rows = Array.from({ length: count }, (_, at) => ({ _id: next + at }))
     next += count
@@ -239,7 +239,7 @@ it('uses the stream of event application, and records every change while that st
   await second.end()
   verifier.stop()
   await run
-  // No recheck was resolved, so another process finds all of them after the stored position or in the store.
+  // No recheck was resolved. Another process finds each of them in the stream after the stored position or in the store.
   const successor = await verifierOf(['things'])
   const again = successor.verifier.run()
   expect((await verdictOf(successor.verifier)).total).toBe(next)

@@ -4,8 +4,8 @@ import { describePlan, randomCommitKill } from '../commit-kill-plan.ts'
 import { type FaultPlan, type PlanOptions, seedsOf } from '../plan.ts'
 
 /**
- * Kills instances, one or two of them, at every step and at random moments of commit, abort and rehearsal, while clients write on
- * both clusters.
+ * Runs one or two instances, and kills them at every step and at random moments of commit, abort and rehearsal, while
+ * clients write on both clusters.
  */
 export function commitKillsPlan(options: PlanOptions): FaultPlan<Pair> {
   return {

@@ -7,7 +7,7 @@ import { type InstanceFault, migrateBySeveral } from '../several-instances.ts'
 
 const sides = ['source', 'destination'] as const
 
-/** Every seed takes the next fault. */
+/** Returns the faults. Successive seeds take them in turn. */
 const faults = (awayMS: number): InstanceFault[] => [
   kill('an instance', 3, true),
   kill('the coordinator', 2, true),

@@ -13,8 +13,8 @@ export interface CorruptionPlanOptions {
 }
 
 /**
- * Runs every corruption in every phase of a migration. The verifier must report it and nothing else, and `repair` must remove it; or it
- * must be gone before the verdict for the reason that is printed.
+ * Runs every corruption in every phase of a migration. Either the verifier must report exactly the corruption and
+ * `repair` must remove it, or the corruption must be gone before the verdict for the reason that is printed.
  */
 export function corruptionPlan(options: CorruptionPlanOptions): FaultPlan<Pair> {
   const chosen: readonly Phase[] = options.phases ? phases.filter((phase) => options.phases?.includes(phase)) : phases

@@ -53,7 +53,7 @@ const kinds: Record<string, (long: boolean) => Variant[]> = {
     ]
   },
   replacement: (long) => {
-    // How long the predecessor and its replacement run at the same time.
+    // The predecessor and its replacement run at the same time for this long.
     const overlapMS = long ? seconds(11, 14) : seconds(1, 5)
     return [ready(podReplacement('killed', overlapMS)), ready(podReplacement('suspended', overlapMS))]
   },

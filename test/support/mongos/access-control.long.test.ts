@@ -28,7 +28,7 @@ describe('a cluster with access control', () => {
     await expect(directToShard.db('guarded').collection('things').findOne()).rejects.toMatchObject({ code: 13 })
   })
 
-  it('lets users read and write both shards, and the administrator watch them', async () => {
+  it('lets a user read and write on both shards, and the administrator open a change stream', async () => {
     await using client = new MongoClient(readerWriter)
     const things = client.db('guarded').collection('things')
     await using stream = context.client.watch([], { maxAwaitTimeMS: 300 })

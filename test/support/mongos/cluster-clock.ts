@@ -2,8 +2,8 @@ import { findSpan } from '../../../src/domain/raw-bson.ts'
 import { type Field, fieldNamed, readFields } from './fields.ts'
 
 /**
- * The highest cluster time that any server has returned. Every reply contains it, also as its operationTime, because the
- * local time of the hidden router or of one shard would be meaningless to a client of the cluster.
+ * The highest cluster time that any server has returned. Every reply contains this time, also as operationTime, because
+ * the local time of the hidden router or of one shard would be meaningless to a client of the cluster.
  */
 export class ClusterClock {
   /** The cluster time as received, with its signature. */

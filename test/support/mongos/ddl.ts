@@ -78,7 +78,7 @@ async function coordinated(command: Command, mongos: Mongos, name: string, chang
   })
 }
 
-/** Administrative commands contain the whole namespace, the others only the collection in addition to the database. */
+/** Returns the names in a command. Administrative commands contain the namespace, and others the collection's name. */
 function namesOf({ name, target, database }: Command): { database: string; collection: string | undefined } {
   if (name === 'dropDatabase') return { database, collection: undefined }
   const dot = target.indexOf('.')

@@ -29,7 +29,7 @@ describe('chunks', () => {
     ['updateZoneKeyRange', { min: { k: 1 }, max: { k: 2 }, zone: null }],
     ['balancerStop', {}],
     ['setUserWriteBlockMode', { global: false }],
-  ])('are not changed: a mongos refuses %s with a write concern', async (name, fields) => {
+  ])('are not changed by %s with a write concern, which a mongos refuses', async (name, fields) => {
     const command = { [name]: name === 'split' ? 'chunks.ranged' : 1, ...fields, writeConcern: { w: 'majority' } }
     await expect(admin().command(command)).rejects.toMatchObject({ codeName: 'InvalidOptions' })
   })

@@ -99,7 +99,7 @@ export class Links {
     return link.send(body, sequences)
   }
 
-  /** Sends a command of the stand-in itself. Resolves also with an error reply. */
+  /** Sends a command of the stand-in itself. Also resolves if the reply is an error. */
   async ask(host: string, database: string, command: Document): Promise<Document> {
     return decode(await this.send(host, encode({ ...command, $db: database })))
   }

@@ -34,7 +34,7 @@ export interface StreamStart {
  * periodic one).
  *
  * The router cannot do this, because awaiting data aborts its process: its merge sends requests to the shards on a thread
- * that a mongod has not initialized for that.
+ * that a mongod has not initialized for this purpose.
  */
 export class MergedStream {
   readonly id = Long.fromBigInt(nextId++)

@@ -10,8 +10,8 @@ const unsharded = {
 
 /**
  * Returns the versions for a command that is sent directly to a shard, by owning shard. A shard rejects the command if its
- * routing information has another version because chunks or the database have moved. The versions also make it exclude
- * orphans from reads.
+ * routing information has another version because chunks or the database have moved. The versions also make the shard
+ * exclude orphans from reads.
  */
 export async function versionsOf(
   collection: CollectionEntry | undefined,
