@@ -38,7 +38,9 @@ async function shortWindow({ source, selection }: CheckedClusters, where: string
   const needed = Math.max(oplogWindowMinSeconds, ofCopy)
   if (seconds >= needed) return []
   const why =
-    ofCopy > oplogWindowMinSeconds ? `a copy of this size needs ${inHours(needed)} hours` : `at least ${inHours(needed)} hour is recommended for any sync`
+    ofCopy > oplogWindowMinSeconds
+      ? `a copy of this size needs ${inHours(needed)} hours`
+      : `at least ${inHours(needed)} hour is recommended for any sync`
   return [
     {
       severity: 'warning',

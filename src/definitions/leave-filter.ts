@@ -37,7 +37,8 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry
     const name = namespace(entry.database, entry.name)
     // A collection with a temporary name is always dropped, because no later step would rename it.
     const dropped = drops || isTemporary(entry.name)
-    if (dropped) await retry(`dropping ${destination.names.shown(name)}`, context, () => destinationDefinitions.drop(entry))
+    if (dropped)
+      await retry(`dropping ${destination.names.shown(name)}`, context, () => destinationDefinitions.drop(entry))
     else if (entry.destinationUUID) await restoreOptions(parts, entry)
     await metadata.collections.remove(entry.uuid)
     catalog.remove(entry.uuid)

@@ -173,7 +173,8 @@ export class DocumentWriter {
     const [failed] = await this.#write(entry, 'delete', statements, (count) => {
       removed += count
     })
-    if (failed) throw moved(this.#destination, entry, failed) ?? this.#refusal(entry, failed, idElements[failed.index] as Buffer)
+    if (failed)
+      throw moved(this.#destination, entry, failed) ?? this.#refusal(entry, failed, idElements[failed.index] as Buffer)
     return removed
   }
 
