@@ -70,7 +70,7 @@ it('a collection or view whose name would be too long on the destination is refu
       severity: 'error',
       name: 'UnsupportedCollection',
       namespace: `app.${tooLong}`,
-      message: expect.stringMatching(/would be store\.y+ on the destination, .* 257 bytes .* at most 255/),
+      message: expect.stringMatching(/would be store\.y+ on the destination, which has 257 bytes, .* at most 255/),
     },
     {
       name: 'UnsupportedCollection',
@@ -89,7 +89,9 @@ it('a database of the destination whose name differs only in case is refused if 
     {
       severity: 'error',
       name: 'DestinationNotEmpty',
-      message: expect.stringMatching(/the database Store .* only in case from store \(on the source: shop\).* foreign/),
+      message: expect.stringMatching(
+        /the database Store with foreign, .* only in case from store \(on the source: shop\)/,
+      ),
       remedy: expect.stringMatching(/namespaceRemap/),
     },
   ])
