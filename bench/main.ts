@@ -1,7 +1,7 @@
 /**
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|shared|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|shared|secondaries|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE] [--shards N]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
@@ -34,6 +34,7 @@ import { benchManyCollections } from './many-collections.ts'
 import { benchManyIndexes } from './many-indexes.ts'
 import { benchMemory } from './memory.ts'
 import { linkedSections, type Measured, type Row, sections, tables } from './report.ts'
+import { benchSecondaryReads } from './secondary-reads.ts'
 import { shardedCases } from './sharded.ts'
 import { benchSharedVerification } from './shared-verification.ts'
 import { benchVerification } from './verification.ts'
@@ -140,6 +141,11 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     name: 'first pass, one collection, 1 KB',
     run: () => benchSharedVerification(options),
   }
+  const secondaries = {
+    section: 'secondaries' as const,
+    name: 'source of three members, 1 KB',
+    run: () => benchSecondaryReads(options),
+  }
   const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
   const converge = { section: 'converge' as const, name: first.title, run: () => benchConverge(first, options) }
   const start = { section: 'start' as const, name: 'one collection', run: () => benchStart(options) }
@@ -158,6 +164,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     builds,
     instances,
     shared,
+    secondaries,
     dashboards,
     converge,
     start,

@@ -16,6 +16,7 @@ export const sections = [
     'builds',
     'instances',
     'shared',
+    'secondaries',
     'dashboards',
     'converge',
     'start',
