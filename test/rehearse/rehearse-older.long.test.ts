@@ -8,10 +8,19 @@ import { startRehearse } from './rehearse-process.ts'
 
 const pair = pairedSets({ source: { version: '5.0' } })
 
+const rehearse = (...args: string[]) =>
+  startRehearse(args, { cluster0: pair.source.uri, cluster1: pair.destination.uri })
+
+it('does not begin without --blockWrites, because a sync from 5.0 blocks writes on the destination', async () => {
+  const run = rehearse('--minutes', '0.2', '--megabytes', '8')
+  expect(await run.process.ended).toBe(2)
+  expect(run.err()).toMatch(/a sync from 5\.0\.\d+ always blocks user writes on cluster1.* add --blockWrites/)
+  expect((await databaseNames(pair.destinationClient)).filter((name) => /^tandem|^mongosync/.test(name))).toEqual([])
+})
+
 it('probes both clusters, runs a whole sync with a takeover and a commit, compares, reports and cleans up', async () => {
   await pair.sourceClient.db('untouched').collection('c').insertOne({ a: 1 })
-  const uris = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
-  const run = startRehearse(['--minutes', '0.2', '--megabytes', '8', '--seed', '7', '--json'], uris)
+  const run = rehearse('--minutes', '0.2', '--megabytes', '8', '--seed', '7', '--blockWrites', '--json')
   const code = await run.process.ended
   expect(`${code} ${run.err()}`).toMatch(/^0 /)
   const report = JSON.parse(run.out()) as RehearsalReport
