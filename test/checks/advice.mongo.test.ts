@@ -5,6 +5,7 @@ import type { CheckedClusters } from '../../src/checks/check.ts'
 import { checkClocks } from '../../src/checks/clocks.ts'
 import { checkDisk } from '../../src/checks/disk.ts'
 import { checkIndexLimit } from '../../src/checks/index-limit.ts'
+import { checkOplogWindow } from '../../src/checks/oplog-window.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
@@ -97,6 +98,24 @@ describe('checks of disk space, clocks and index limit', () => {
     await one.client.db('admin').command({ fsync: 1 })
     expect(await checkDisk(await clusters({ destination: full }, converge))).toHaveLength(1)
     await one.client.db('app').dropCollection('capped')
+  })
+
+  it('warn of a short oplog window with the reason for which it is too short', async () => {
+    const full = (reply: Document): Document => ({
+      ...reply,
+      cursor: { ...reply['cursor'], firstBatch: [{ size: 1, maxSize: 1 }] },
+    })
+    const small = withReplies({ aggregate: full })
+    expect(await checkOplogWindow(await clusters({ source: small }))).toMatchObject([
+      {
+        name: 'ShortOplogWindow',
+        message: expect.stringMatching(/rate; at least 1\.0 hour is recommended for any sync$/),
+      },
+    ])
+    const large = withReplies({ aggregate: full, dbStats: (reply) => ({ ...reply, dataSize: 1e12 }) })
+    expect(await checkOplogWindow(await clusters({ source: large }))).toMatchObject([
+      { name: 'ShortOplogWindow', message: expect.stringMatching(/rate; a copy of this size needs \d+\.\d hours$/) },
+    ])
   })
 
   it('warn of clocks that differ by more than two seconds', async () => {

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
 import { createNamespace } from '../../src/definitions/create-namespace.ts'
 import { optionsWhileDeferred } from '../../src/domain/definition.ts'
+import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import { RawValue } from '../../src/mongo/raw-values.ts'
 import { oneSet } from '../mongo/one-set.ts'
@@ -35,6 +36,21 @@ it('a database with a collection or a view is not dropped, and the error names t
     ),
   })
   expect(await namesIn('Store')).toEqual(['system.views', 'view'])
+})
+
+it('a database of the same sync stays, and the error says what to do on the source', async () => {
+  await one.client.db('Depot').createCollection('orders')
+  const renamed = one.cluster.openWith(new NamespaceRemap([{ from: { database: 'shop' }, to: { database: 'Depot' } }]))
+  try {
+    await expect(createNamespace(renamed, 'depot', 'orders', {})).rejects.toMatchObject({
+      failure: 'DestinationConflict',
+      message: expect.stringMatching(
+        /the database Depot whose name differs only .* the name of shop there \(namespaceRemap\)\. Drop or rename depot on the source/,
+      ),
+    })
+  } finally {
+    await renamed.close()
+  }
 })
 
 it('a collection of a source of 8.1 whose record ids are replicated is created without that option', async () => {

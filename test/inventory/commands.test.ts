@@ -1,5 +1,6 @@
 import { Double, Long, MaxKey, MinKey, MongoServerError } from 'mongodb'
 import { describe, expect, it } from 'vitest'
+import { compatibility } from '../../src/inventory/compatibility.ts'
 import type { InventoryCluster } from '../../src/inventory/inventory-cluster.ts'
 import type { Kind } from '../../src/inventory/kind.ts'
 import { searchIndexes } from '../../src/inventory/search-indexes.ts'
@@ -106,3 +107,22 @@ it('values that JSON has are printed as JSON, and others keep their type', () =>
     'EJSON.parse("{\\"at\\":{\\"$date\\":{\\"$numberLong\\":\\"0\\"}},\\"n\\":{\\"$numberInt\\":\\"1\\"}}")',
   )
 })
+
+it.each([
+  ['6.0.27', '7.0', ''],
+  ['8.0.4', '6.0', ', confirm: true'],
+])(
+  'setFeatureCompatibilityVersion for servers of %s is confirmed only where they require it',
+  async (release, wanted, confirm) => {
+    const servers = (running: string, version: string) =>
+      answering({
+        isSharded: async () => false,
+        read: async (_: string, command: object) =>
+          'buildInfo' in command ? { version: running } : { featureCompatibilityVersion: { version } },
+      })
+    const ours = await onlyItem(compatibility, servers('7.0.14', wanted))
+    const theirs = await onlyItem(compatibility, servers(release, '5.0'))
+    const [command] = compatibility.commands({ how: 'different', ours, theirs })
+    expect(command?.text).toBe(`db.adminCommand({ setFeatureCompatibilityVersion: "${wanted}"${confirm} })`)
+  },
+)

@@ -216,3 +216,24 @@ test('starts and filters that would bring two databases together are refused, an
   })
   expect(compared.differences).toEqual([])
 })
+
+test('a collection whose name would be too long on the destination ends the sync by name, and resume continues without it', async () => {
+  const { sourceClient } = pair
+  await sourceClient.db('shop').collection<Row>('orders').insertMany(rows(3))
+  const namespaceRemap = [rename('shop', 'department_store')]
+  const running = await start({ namespaceRemap, includeNamespaces: [{ database: 'shop' }] })
+  await canCommit(running)
+  const long = 'x'.repeat(245)
+  await sourceClient.db('shop').collection<Row>(long).insertMany(rows(2))
+  const { failure } = await failed(running)
+  expect(failure).toMatchObject({
+    error: 'UnsupportedCollection',
+    errorDescription: expect.stringMatching(/would be department_store\.x+ on the destination, which has 262 bytes/),
+  })
+  await sourceClient.db('shop').collection(long).rename('short')
+  expect(await running.post('resume')).toEqual(accepted)
+  await canCommit(running)
+  await commit(running)
+  const renames = { renamed: { shop: 'department_store' } }
+  expect((await compareBoth(pair.source.uri, pair.destination.uri, renames)).differences).toEqual([])
+})
