@@ -23,6 +23,7 @@ export const sharingMutations = {
   'ended-claim-verifies': {
     what: 'the coordinator takes the ranges of an instance that has ended for verified',
     code: () => {
+      /** By pass. */
       const ended = new Map<unknown, OfferState[]>()
       const reverts = [
         swap(
@@ -31,7 +32,7 @@ export const sharingMutations = {
           (takeBack) =>
             async function (this: unknown, pass, offers) {
               const claimed = (offers as OfferState[]).filter(({ owner }) => owner !== null)
-              ended.set(this, [...(ended.get(this) ?? []), ...claimed.map((offer) => ({ ...offer, results }))])
+              ended.set(pass, [...(ended.get(pass) ?? []), ...claimed.map((offer) => ({ ...offer, results }))])
               await takeBack.call(this, pass, offers)
             },
         ),
@@ -40,7 +41,7 @@ export const sharingMutations = {
           'states',
           (states) =>
             async function (this: unknown, pass) {
-              return [...((await states.call(this, pass)) as OfferState[]), ...(ended.get(this) ?? [])]
+              return [...((await states.call(this, pass)) as OfferState[]), ...(ended.get(pass) ?? [])]
             },
         ),
       ]

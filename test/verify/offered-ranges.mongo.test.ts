@@ -19,6 +19,7 @@ import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 /** A verifier whose first pass is shared with other instances: here they are objects in the same process. */
 
 const names = Array.from({ length: 40 }, (_, number) => `c${number}`)
+const never = new AbortController().signal
 const dead: OwnerToken = 'dead#1'
 const patience = { timeout: 30_000, interval: 20 }
 
@@ -69,11 +70,11 @@ async function differingCatalog(): Promise<Catalog> {
 
 class CountingClaims extends RangeClaims {
   /** The number of exchanges that have begun. */
-  reads = 0
+  exchanges = 0
 
-  override states(pass: string) {
-    this.reads += 1
-    return super.states(pass)
+  override until<T>(signal: AbortSignal, work: (claims: RangeClaims) => Promise<T>) {
+    this.exchanges += 1
+    return super.until(signal, work)
   }
 }
 
@@ -195,8 +196,8 @@ it('is not complete while an instance has claimed ranges, and compares them when
   const inClaims = claimed.flatMap(({ ranges }) => ranges).length
   await vi.waitFor(() => expect(own.length).toBe(names.length - inClaims), patience)
   // Several exchanges later, the claimed ranges are still open.
-  const { reads } = claims
-  await vi.waitFor(() => expect(claims.reads).toBeGreaterThan(reads + 3), patience)
+  const { exchanges } = claims
+  await vi.waitFor(() => expect(claims.exchanges).toBeGreaterThan(exchanges + 3), patience)
   expect(isScanned).toBe(false)
   hasEnded = true
   await scanned
@@ -288,18 +289,18 @@ it('compares ranges that an instance has claimed and then makes no progress with
     accept: () => {},
     giveBack: ({ ordinal }) => back.push(ordinal),
   }
-  await offered.exchange(scan)
+  await offered.exchange(scan, never)
   expect(await claims.claim('b#1', 1, 10, 1, () => false)).not.toEqual([])
   nowMS += 61_000
-  await offered.exchange(scan)
+  await offered.exchange(scan, never)
   // The coordinator still has ranges of its own.
   expect(back).toEqual([])
   queue.length = 0
-  await offered.exchange(scan)
+  await offered.exchange(scan, never)
   expect(back).toEqual([])
   nowMS += 61_000
-  await offered.exchange(scan)
-  await offered.exchange(scan)
+  await offered.exchange(scan, never)
+  await offered.exchange(scan, never)
   expect(offered.isOpen).toBe(false)
   expect(back.length).toBeGreaterThan(0)
   expect(await offers().countDocuments()).toBe(0)
