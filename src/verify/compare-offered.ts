@@ -82,9 +82,13 @@ export class OfferedComparison {
       this.#failure ??= error
     }
     await Promise.all(this.#underWay)
-    await release(AbortSignal.timeout(releaseMS)).catch((error) => {
-      this.#failure ??= error
-    })
+    const limit = new AbortController()
+    const timer = setTimeout(() => limit.abort(), releaseMS)
+    await release(limit.signal)
+      .catch((error) => {
+        this.#failure ??= error
+      })
+      .finally(() => clearTimeout(timer))
     if (this.#failure && !isStop(this.#failure) && !signal.aborted) throw this.#failure
   }
 

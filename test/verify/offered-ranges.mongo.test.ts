@@ -15,6 +15,7 @@ import { OfferedComparison } from '../../src/verify/compare-offered.ts'
 import { OfferedRanges, type OfferingScan, type Shareable } from '../../src/verify/offered-ranges.ts'
 import { Verifier } from '../../src/verify/verifier.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
+import { failPoint } from '../support/fail-point.ts'
 
 /** A verifier whose first pass is shared with other instances: here they are objects in the same process. */
 
@@ -262,6 +263,21 @@ it('gets ranges back from an instance that stops, and a document that is equal b
   for (const name of names)
     await two.destinationClient.db('app').collection<{ _id: number }>(name).insertOne({ _id: 2 })
   expect((await verifier.issueVerdict())?.total).toBe(0)
+})
+
+it('stops while it retries an exchange with the other instances', async () => {
+  const catalog = await differingCatalog()
+  const { verifier, run } = verifierOf(catalog, { until: new Promise(() => {}) })
+  run()
+  await vi.waitFor(async () => expect(await offers().countDocuments()).toBeGreaterThan(0), patience)
+  const namespace = `${two.destination.metadataDatabase}.verificationClaims`
+  const before = two.context.retried.length
+  const retried = () => two.context.retried.slice(before).map(({ what }) => what)
+  const data = { failCommands: ['find'], errorCode: 262, namespace }
+  await using _ = await failPoint(two.destinationClient, 'failCommand', data)
+  await vi.waitFor(() => expect(retried()).toContain(`reading ${namespace}`), patience)
+  verifier.stop()
+  await verifier.ended
 })
 
 it('compares ranges that an instance has claimed and then makes no progress with', async () => {
