@@ -157,6 +157,9 @@ export class Scan {
    * offered. After a failure, no further range is begun.
    */
   async #compareAll(ranges: Range[]): Promise<void> {
+    const { offered, readAhead } = this.#parts
+    // A scan that is complete runs twice a second for days, and `AbortSignal.any` below retains memory (`duringAny`).
+    if (ranges.length === 0 && !offered?.isOpen) return
     const queue = [...ranges]
     const underWay = new Set<Promise<unknown>>()
     const failures: unknown[] = []
@@ -170,7 +173,6 @@ export class Scan {
         failed.abort()
       }
     }
-    const { offered, readAhead } = this.#parts
     const sharing = this.#sharing(queue)
     const over = new AbortController()
     const stopped = AbortSignal.any([this.#parts.context.signal, failed.signal])
