@@ -160,10 +160,11 @@ export class OfferedComparison {
 
   /**
    * The source is read at this time or later. The range names the time that the coordinator knew when it offered the
-   * range. This instance may know a later convergence of the collection, and has itself received replies of the source.
+   * range, and this instance may know a later convergence of the collection. A read from a secondary is also no older than
+   * the replies of the source that this instance has received (`openBulkRange`).
    */
   #sourceTime({ sourceTime }: OfferedRange, { convergedFrom }: CatalogEntry): ClusterTime {
-    return laterOf(laterOf(sourceTime, convergedFrom ?? 0n), this.#parts.clusters.source.latest)
+    return laterOf(sourceTime, convergedFrom ?? 0n)
   }
 
   /** Undefined if this instance does not know the collection as the coordinator does. */
