@@ -8,6 +8,7 @@ import { FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
+import type { SourceCollection } from '../mongo/collection-name.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import type { RawCursor } from '../mongo/raw-cursor.ts'
 
@@ -31,9 +32,15 @@ export async function restoreCappedOrder(
   const throwIfStopped = (): void => {
     if (stopped.aborted) throw new StoppedError()
   }
-  const wanted = new Reader(await openNatural(source, from, source.latest, batchSize), stopped)
-  const existing = new Reader(await openNatural(destination, targetOf(entry), destination.latest, batchSize), stopped)
+  const readers: Reader[] = []
+  const open = async (cluster: Cluster, collection: SourceCollection): Promise<Reader> => {
+    const reader = new Reader(await openNatural(cluster, collection, cluster.latest, batchSize), stopped)
+    readers.push(reader)
+    return reader
+  }
   try {
+    const wanted = await open(source, from)
+    const existing = await open(destination, targetOf(entry))
     let want = await wanted.next()
     let have = await existing.next()
     while (want && have && Buffer.compare(idElementOf(want), idElementOf(have)) === 0) {
@@ -72,8 +79,7 @@ export async function restoreCappedOrder(
       { cause: error },
     )
   } finally {
-    await wanted.close()
-    await existing.close()
+    for (const reader of readers) await reader.close()
   }
 }
 

@@ -100,9 +100,13 @@ export class SyncStore {
    * @returns false if a sync that has had an event is stored
    */
   async begin(moved: StoredSync): Promise<boolean> {
-    // The filter does not match a sync that has had an event, so the upsert fails with a duplicate `_id`.
     const withoutEvent = { ...id, revision: { $in: [null, moved.revision] } }
-    return (await this.#stored.findAndUpdate(collection, withoutEvent, { $set: moved }, true)) !== null
+    const write = () => this.#stored.findAndUpdate(collection, withoutEvent, { $set: moved }, true)
+    // The filter does not match a sync that has had an event, so the upsert fails with a duplicate `_id`, and the result
+    // is null. The result is also null if another instance has inserted the initial state since the server searched for
+    // one. The server repeats such an upsert only if the query is nothing but an equality on the key of the unique index.
+    // The second write then matches the state of the other instance, which is the same.
+    return ((await write()) ?? (await write())) !== null
   }
 
   /** Number of changes to the catalog of collections. It increases whenever the coordinator changes the catalog. */

@@ -155,9 +155,12 @@ export class CommandStore {
     await this.#write({ delete: collection, deletes: [{ q: { _id: id }, limit: 1 }] })
   }
 
-  /** Commands are few, so one batch holds all of them. */
+  /**
+   * Reads all batches: records of commands that are too old stay for minutes, and must not hide the commands that were
+   * stored after them.
+   */
   async #find(filter: Document, extra: Document): Promise<Document[]> {
-    return await this.#metadata.read({ find: collection, filter, ...extra, singleBatch: true })
+    return await this.#metadata.readAll({ find: collection, filter, ...extra })
   }
 
   /** Returns the number of changed documents. */

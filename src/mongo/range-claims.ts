@@ -55,12 +55,25 @@ const name = 'verificationClaims'
  * The ranges that the coordinator offers to the other instances while its verifier compares everything for the first
  * time. Each offer is claimed by one instance, like a segment of the copy. Only the coordinator creates and removes
  * offers, and only it stores that a range is verified. Earlier releases do not read this collection.
+ *
+ * If the reply to a write is lost, the write is sent again. The repetition changes nothing:
+ *
+ *   offer                    inserts only, so it does not reset an offer that has been claimed or completed meanwhile
+ *   claim                    its filter does not match the new owner; the claimed offers are read afterwards
+ *   complete                 stores the same results
+ *   release                  its filter does not match an offer without an owner, or of another or a later claim
+ *   remove, takeBack, clear  no number is used twice in a pass, so they find no other offer under the same key
  */
 export class RangeClaims {
   readonly #stored: StoredDocuments
 
   constructor(stored: StoredDocuments) {
     this.#stored = stored
+  }
+
+  /** Runs `work` with claims whose operations also reject with StoppedError when this signal is aborted. */
+  async until<T>(signal: AbortSignal, work: (claims: RangeClaims) => Promise<T>): Promise<T> {
+    return await this.#stored.until(signal, (stored) => work(new RangeClaims(stored)))
   }
 
   /** @param term the coordinator's term. Instances claim only offers of the term in which they know the coordinator */
@@ -70,9 +83,12 @@ export class RangeClaims {
       offers.map(({ pass, number, ranges, destinationTime }) => ({
         q: { _id: keyOf(pass, number) },
         u: {
-          ...{ pass, number, term, destinationTime: toTimestamp(destinationTime) },
-          ranges: ranges.map(storedRange),
-          ...{ owner: null, claim: 0, done: false, results: null },
+          $set: {},
+          $setOnInsert: {
+            ...{ pass, number, term, destinationTime: toTimestamp(destinationTime) },
+            ranges: ranges.map(storedRange),
+            ...{ owner: null, claim: 0, done: false, results: null },
+          },
         },
         upsert: true,
       })),
@@ -122,14 +138,16 @@ export class RangeClaims {
 
   /**
    * Stores the results of an offer, unless another instance or a later claim has taken it, or the coordinator has
-   * removed it.
+   * removed it. Returns true if they are stored. It also returns false if they were stored, the reply was lost, and the
+   * coordinator had taken them before the write was repeated.
    */
   async complete(
     { pass, number, owner, claim }: Omit<ClaimedOffer, 'ranges' | 'destinationTime'>,
     results: readonly (RangeResult | null)[],
-  ): Promise<void> {
-    const q = { _id: keyOf(pass, number), owner, claim, done: false }
-    await this.#stored.update(name, [{ q, u: { $set: { done: true, results } } }])
+  ): Promise<boolean> {
+    // A repetition also matches the completed offer, so that it returns true.
+    const q = { _id: keyOf(pass, number), owner, claim }
+    return (await this.#stored.update(name, [{ q, u: { $set: { done: true, results } } }])) === 1
   }
 
   /**

@@ -1,5 +1,6 @@
-import type { Document } from 'mongodb'
+import { BSON, type Document } from 'mongodb'
 import type { Cluster } from './cluster.ts'
+import { RawCursor } from './raw-cursor.ts'
 import { MetadataWriteError } from './stored-documents.ts'
 
 export interface StatementFailure {
@@ -31,6 +32,22 @@ export class UnfencedMetadata {
     const majority = { ...command, readConcern: { level: 'majority' } }
     const reply = await this.#cluster.read(this.#database, majority, this.#limits)
     return reply['cursor'].firstBatch as Document[]
+  }
+
+  /** Reads majority-committed documents, in as many batches as they need. */
+  async readAll(command: Document): Promise<Document[]> {
+    const majority = { ...command, readConcern: { level: 'majority' } }
+    const { timeoutMS } = this.#limits
+    const cursor = await RawCursor.open(this.#cluster, this.#database, majority, timeoutMS)
+    try {
+      const documents: Document[] = []
+      for (let batch = await cursor.next(this.#limits); batch; batch = await cursor.next(this.#limits)) {
+        documents.push(...batch.documents.map((bytes) => BSON.deserialize(bytes)))
+      }
+      return documents
+    } finally {
+      await cursor.close()
+    }
   }
 
   /** Returns the reply, and the statements that the server refused. */

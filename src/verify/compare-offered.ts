@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
+import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { isStop, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { OwnerToken } from '../domain/owner.ts'
@@ -16,8 +17,8 @@ import { Suspects } from './suspects.ts'
 export interface OfferedComparisonParts {
   clusters: BothClusters
   claims: RangeClaims
-  /** Gives claims back when the work has ended. */
-  releases: Pick<RangeClaims, 'release'>
+  /** Gives claims back when the work has ended. It is not stopped by the signal of `context`. */
+  releases: Pick<RangeClaims, 'until'>
   store: Pick<VerificationStore, 'saveRechecks'>
   /** Its signal ends the work. */
   context: RetryContext
@@ -32,7 +33,7 @@ export interface OfferedComparisonParts {
   /** The term of the coordinator whose offers are claimed. */
   term: () => number
   isExpired: (owner: OwnerToken) => boolean
-  /** Called for each range whose result is stored. */
+  /** Called for each range whose result is stored. A result that was refused does not count. */
   compared: (result: RangeResult) => void
 }
 
@@ -43,6 +44,11 @@ export interface ClaimNumbers {
   next: () => number
 }
 
+/**
+ * How long a stop waits until the claims are given back, ms. If the destination does not answer, the next run gives them
+ * back, or the coordinator compares the ranges itself.
+ */
+const releaseMS = 5_000
 /** Pause before the next claim when nothing was left to claim, ms. */
 const claimAgainMS = 250
 
@@ -65,18 +71,24 @@ export class OfferedComparison {
   async run(): Promise<void> {
     const { context, releases, owner, claimNumbers } = this.#parts
     const { signal } = context
-    const release = async (): Promise<void> => {
-      if (claimNumbers.last() > 0) await releases.release(owner, claimNumbers.last())
+    const release = async (until: AbortSignal): Promise<void> => {
+      if (claimNumbers.last() > 0) await releases.until(until, (of) => of.release(owner, claimNumbers.last()))
     }
     // An earlier run may have failed to give its claims back.
-    await release()
+    await release(signal)
     try {
       while (!signal.aborted && !this.#failure) await this.#claim()
     } catch (error) {
       this.#failure ??= error
     }
     await Promise.all(this.#underWay)
-    await release()
+    const limit = new AbortController()
+    const timer = setTimeout(() => limit.abort(), releaseMS)
+    await release(limit.signal)
+      .catch((error) => {
+        this.#failure ??= error
+      })
+      .finally(() => clearTimeout(timer))
     if (this.#failure && !isStop(this.#failure) && !signal.aborted) throw this.#failure
   }
 
@@ -102,7 +114,7 @@ export class OfferedComparison {
   async #compareOffer(offer: ClaimedOffer): Promise<void> {
     const results: (RangeResult | null)[] = []
     for (const range of offer.ranges) results.push(await this.#compare(offer, range))
-    await this.#parts.claims.complete(offer, results)
+    if (!(await this.#parts.claims.complete(offer, results))) return
     for (const result of results) if (result) this.#parts.compared(result)
   }
 
@@ -115,11 +127,12 @@ export class OfferedComparison {
     const what = `verifying ${namespace(entry.database, entry.name)}`
     try {
       const result = await retry(what, context, async (progressed) => {
-        const suspects = new Suspects(this.#parts, entry, range.sourceTime)
+        const notBefore = { source: this.#sourceTime(range, entry), destination: destinationTime }
+        const suspects = new Suspects(this.#parts, entry, notBefore.source)
         const comparison = await compareRangeOf(
           {
             clusters: this.#parts.clusters,
-            notBefore: { source: range.sourceTime, destination: destinationTime },
+            notBefore,
             mayReadSecondaries: true,
             suspect: (idElement) => suspects.add(idElement),
             waitForCapacity: async (bytesRead) => {
@@ -143,6 +156,15 @@ export class OfferedComparison {
       context.onRetry?.(what, error)
       return null
     }
+  }
+
+  /**
+   * The source is read at this time or later. The range names the time that the coordinator knew when it offered the
+   * range, and this instance may know a later convergence of the collection. A read from a secondary is also no older than
+   * the replies of the source that this instance has received (`openBulkRange`).
+   */
+  #sourceTime({ sourceTime }: OfferedRange, { convergedFrom }: CatalogEntry): ClusterTime {
+    return laterOf(sourceTime, convergedFrom ?? 0n)
   }
 
   /** Undefined if this instance does not know the collection as the coordinator does. */

@@ -21,7 +21,7 @@ export interface OfferingScan {
   accept: (range: Shareable, result: RangeResult) => void
   /**
    * No other instance has compared the range, and none can store a result for it any more.
-   * @param isDeclined true if the instance that has claimed the range could not compare it
+   * @param isDeclined true if it is not to be offered again, because another instance cannot compare it
    */
   giveBack: (range: Shareable, isDeclined: boolean) => void
 }
@@ -43,6 +43,11 @@ export interface OfferedRangesParts {
 /** Unclaimed offers for each other instance. An offer takes a fraction of a second, and exchanges are 100 ms apart. */
 const offersEach = 4
 const rangesMax = 64
+/**
+ * An offer is one document, so it must stay far below 16 MB, although an `_id` may have megabytes. An offer is full when
+ * the bounds of its ranges have this many bytes. A range whose own bounds have more is not offered.
+ */
+const boundBytesMax = 2 * 1024 * 1024
 /**
  * If no offer leaves for this long while the coordinator has nothing else to do, it compares the claimed ranges itself, ms.
  * Their owner may be unable to read a cluster, or not know of its claim because the reply was lost.
@@ -78,11 +83,19 @@ export class OfferedRanges {
     return this.#offered.size > 0
   }
 
-  /** Takes results, takes offers back that would delay the end of the scan, and offers more ranges. */
-  async exchange(scan: OfferingScan): Promise<void> {
-    const { claims, others } = this.#parts
+  /**
+   * Takes results, takes offers back that would delay the end of the scan, and offers more ranges.
+   * @param until ends the exchange, which then rejects with StoppedError
+   */
+  async exchange(scan: OfferingScan, until: AbortSignal): Promise<void> {
+    await this.#parts.claims.until(until, (claims) => this.#exchange(claims, scan))
+  }
+
+  async #exchange(claims: RangeClaims, scan: OfferingScan): Promise<void> {
+    const { others } = this.#parts
     const states = this.isOpen ? await claims.states(this.#pass) : []
-    await this.#take(new Map(states.map((state) => [state.number, state])), scan)
+    const completed = this.#take(new Map(states.map((state) => [state.number, state])), scan)
+    if (completed.length > 0) await claims.remove(this.#pass, completed)
     const open = states.filter(({ number }) => this.#offered.has(number))
     const back = this.#toTakeBack(open, scan)
     if (back.length > 0) await claims.takeBack(this.#pass, back)
@@ -92,11 +105,12 @@ export class OfferedRanges {
   }
 
   /** Removes the offers of earlier passes. Called before the first exchange. */
-  async clear(): Promise<void> {
-    await this.#parts.claims.clear()
+  async clear(until: AbortSignal): Promise<void> {
+    await this.#parts.claims.until(until, (claims) => claims.clear())
   }
 
-  async #take(stored: ReadonlyMap<number, OfferState>, scan: OfferingScan): Promise<void> {
+  /** Returns the numbers of the completed offers. */
+  #take(stored: ReadonlyMap<number, OfferState>, scan: OfferingScan): number[] {
     const completed: number[] = []
     for (const [number, ranges] of this.#offered) {
       const state = stored.get(number)
@@ -110,7 +124,7 @@ export class OfferedRanges {
         else scan.giveBack(range, state !== undefined)
       }
     }
-    if (completed.length > 0) await this.#parts.claims.remove(this.#pass, completed)
+    return completed
   }
 
   /**
@@ -146,13 +160,23 @@ export class OfferedRanges {
   #cut(available: number, scan: OfferingScan): Shareable[] {
     const most = Math.max(1, Math.min(rangesMax, Math.floor(available / (offersEach * (this.#parts.others() + 1)))))
     const ranges: Shareable[] = []
-    for (let bytes = 0; ranges.length < most; ) {
+    for (let bytes = 0, boundBytes = 0; ranges.length < most; ) {
       const range = scan.takeLast()
       if (!range) break
+      const ofBounds = boundBytesOf(range)
+      if (ofBounds > boundBytesMax) {
+        scan.giveBack(range, true)
+        continue
+      }
       ranges.push(range)
       bytes += range.estimatedBytes
-      if (bytes >= segmentBytes / 2) break
+      boundBytes += ofBounds
+      if (bytes >= segmentBytes / 2 || boundBytes >= boundBytesMax) break
     }
     return ranges
   }
+}
+
+function boundBytesOf({ from, to }: OfferedRange): number {
+  return (from?.length ?? 0) + (to?.length ?? 0)
 }

@@ -38,7 +38,7 @@ export interface ScanParts {
 interface Range extends RangeBounds {
   entry: CatalogEntry
   ordinal: number
-  /** Another instance could not compare it, so it is not offered again. */
+  /** Another instance cannot compare it, so it is not offered again. */
   isDeclined?: boolean
 }
 
@@ -142,7 +142,10 @@ export class Scan {
     return entries.flatMap((entry) => {
       const bounds: RangeBounds[] = segments.get(entry.uuid)?.flatMap(idRangesOf) ?? [{ from: null, to: null }]
       this.#planned.set(entry.uuid, bounds.length)
-      const done = new Set((this.#done.get(entry.uuid) ?? []).map(({ ordinal }) => ordinal))
+      // Ranges of an earlier plan, which had more ranges, do not count.
+      const known = (this.#done.get(entry.uuid) ?? []).filter(({ ordinal }) => ordinal < bounds.length)
+      this.#done.set(entry.uuid, known)
+      const done = new Set(known.map(({ ordinal }) => ordinal))
       return bounds
         .map(({ from, to }, ordinal) => ({ entry, ordinal, from, to }))
         .filter(({ ordinal }) => !done.has(ordinal))
@@ -154,21 +157,26 @@ export class Scan {
    * offered. After a failure, no further range is begun.
    */
   async #compareAll(ranges: Range[]): Promise<void> {
+    const { offered, readAhead } = this.#parts
+    // A scan that is complete runs twice a second for days, and `AbortSignal.any` below retains memory (`duringAny`).
+    if (ranges.length === 0 && !offered?.isOpen) return
     const queue = [...ranges]
     const underWay = new Set<Promise<unknown>>()
     const failures: unknown[] = []
+    const failed = new AbortController()
     const attempt = async (work: Promise<void>): Promise<void> => {
       try {
         await work
       } catch (error) {
         failures.push(error)
         queue.length = 0
+        failed.abort()
       }
     }
-    const { offered, readAhead } = this.#parts
     const sharing = this.#sharing(queue)
     const over = new AbortController()
-    const ended = AbortSignal.any([this.#parts.context.signal, over.signal])
+    const stopped = AbortSignal.any([this.#parts.context.signal, failed.signal])
+    const ended = AbortSignal.any([stopped, over.signal])
     let exchange: Promise<void> | null = null
     // An exchange that is begun after a stop would end at once, again and again.
     const mayExchange = (): boolean => failures.length === 0 && !ended.aborted
@@ -178,7 +186,7 @@ export class Scan {
         underWay.add(run)
       }
       if (offered && mayExchange()) {
-        exchange ??= attempt(this.#exchange(offered, sharing, ended)).finally(() => {
+        exchange ??= attempt(this.#exchange(offered, sharing, stopped, ended)).finally(() => {
           exchange = null
         })
       }
@@ -189,14 +197,24 @@ export class Scan {
     if (failures.length > 0) throw failures[0]
   }
 
-  async #exchange(offered: OfferedRanges, sharing: OfferingScan, ended: AbortSignal): Promise<void> {
-    if (this.#isFirstPass || offered.isOpen) await offered.exchange(sharing)
+  /**
+   * @param stopped ends the exchange
+   * @param ended ends the pause after it. An exchange that is under way when everything is compared must still remove its
+   * offers
+   */
+  async #exchange(
+    offered: OfferedRanges,
+    sharing: OfferingScan,
+    stopped: AbortSignal,
+    ended: AbortSignal,
+  ): Promise<void> {
+    if (this.#isFirstPass || offered.isOpen) await offered.exchange(sharing, stopped)
     await sleep(exchangeMS, undefined, { signal: ended }).catch(() => {})
   }
 
   /** The ranges of `queue` as they are offered to other instances. */
   #sharing(queue: Range[]): OfferingScan {
-    const { catalog, done, notBefore } = this.#parts
+    const { catalog, done, notBefore, clusters } = this.#parts
     return {
       get waiting() {
         return queue.length
@@ -205,12 +223,17 @@ export class Scan {
         return queue.length === 0
       },
       takeLast: () => {
-        const { entry, ordinal, from, to, isDeclined } = queue.at(-1) as Range
-        if (isDeclined || !entry.destinationUUID) return null
+        const last = queue.at(-1)
+        if (!last || last.isDeclined || !last.entry.destinationUUID) return null
         queue.pop()
-        const sourceTime = laterOf(notBefore.source, entry.convergedFrom ?? 0n)
+        const { entry, ordinal, from, to } = last
+        const { source } = clusters
+        // A secondary that answers another instance must not be older than what this instance has learned from the source
+        // (`openBulkRange`). Other instances know an earlier time.
+        const known = source.readsSecondaries ? source.latest : 0n
+        const sourceTime = laterOf(laterOf(notBefore.source, known), entry.convergedFrom ?? 0n)
         const estimatedBytes = entry.estimatedBytes / (this.#planned.get(entry.uuid) ?? 1)
-        const range = { collection: entry.uuid, destination: entry.destinationUUID, ordinal, from, to }
+        const range = { collection: entry.uuid, destination: last.entry.destinationUUID, ordinal, from, to }
         return { ...range, sourceTime, estimatedBytes }
       },
       // The ranges of a collection that was created again on the destination are gone. The next run plans its new ranges.

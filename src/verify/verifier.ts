@@ -259,7 +259,7 @@ export class Verifier {
       )
     }
     const offered = this.#offered(starts.destination.time)
-    await offered?.clear()
+    await offered?.clear(this.#context.signal)
     this.#scan = new Scan(
       {
         clusters,

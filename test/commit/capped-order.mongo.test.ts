@@ -80,3 +80,19 @@ it('a restoration that is stopped while it compares, deletes or inserts runs no 
   await restoreCappedOrder(clusters.source, clusters.destination, writer, entry, ongoing())
   await clusters.expectEqual(database)
 })
+
+it('leaves no cursor open on the source when the collection cannot be read on the destination', async () => {
+  await createOnBoth('c', { capped: true, size: 1_000_000 })
+  // More documents than the first batch holds, so the server keeps the cursor on the source.
+  await insertRaw(source(), 'c', documents(Array.from({ length: 2_000 }, (_, at) => at)))
+  const entry = await clusters.entryOf(database, 'c')
+  await destination().dropCollection('c')
+  const { writer } = clusters.dependencies
+  const restoring = restoreCappedOrder(clusters.source, clusters.destination, writer, entry, ongoing())
+  await expect(restoring).rejects.toThrow()
+  const idle = await clusters.sourceClient
+    .db('admin')
+    .aggregate([{ $currentOp: { idleCursors: true, localOps: true } }, { $match: { type: 'idleCursor' } }])
+    .toArray()
+  expect(idle.filter(({ ns }) => ns === `${database}.c`)).toEqual([])
+})

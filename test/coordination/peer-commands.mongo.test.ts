@@ -263,6 +263,18 @@ describe('a command given to all', () => {
     expect(reversed.performed).toEqual([])
   })
 
+  it('is performed although more commands are stored before it than the first batch of a query holds', async () => {
+    const commands = one.client.db(metadataDatabase).collection('commands')
+    const to = [{ id: 'a', incarnation: '611' }]
+    const rest = { schemaVersion: 1, generation: 0, closed: false, taken: {}, answers: {}, to }
+    // Commands whose senders have crashed, and which are too old to be taken.
+    const givenAt = new Date(Date.now() - 60_000)
+    await commands.insertMany(Array.from({ length: 150 }, () => ({ command: 'commit', givenAt, ...rest })))
+    const a = await member('a')
+    expect((await a.commands.give({ command: 'pause' })).get('a')).toEqual(accepted)
+    expect(a.performed).toEqual(['pause'])
+  })
+
   it('cannot be taken when it is too old, and is removed by the next command if its sender has crashed', async () => {
     const commands = new CommandStore(one.cluster)
     await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }], 'b')

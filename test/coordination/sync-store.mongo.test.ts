@@ -2,8 +2,10 @@ import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { freshSync } from '../../machines/sync-context.ts'
 import { pathOf } from '../../machines/sync-view.ts'
 import { reversedSync } from '../../src/coordination/stored-sync.ts'
+import { SyncStore } from '../../src/coordination/sync-store.ts'
 import { plainCommit } from '../../src/domain/commit-request.ts'
 import { metadataDatabase } from '../../src/domain/namespace.ts'
+import { testCluster, testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { syncStore } from './peer-members.ts'
 
@@ -69,6 +71,18 @@ describe('the stored sync', () => {
     const again = await syncStore(one).load()
     expect([pathOf(again), again.context]).toEqual(['replanning', store.latest.context])
     expect(again.context).toMatchObject({ filters, filterChange: { before: [before], dropExcluded: true } })
+  })
+
+  it('begins for each of several processes that store the same initial state at the same moment', async () => {
+    const clusters = Array.from({ length: 8 }, (_, at) => testCluster(one.set.uri, `begins-${at}`))
+    onTestFinished(async () => {
+      await Promise.all(clusters.map((cluster) => cluster.close()))
+    })
+    for (let round = 0; round < 100; round += 1) {
+      const stores = clusters.map((cluster) => new SyncStore(cluster, testContext(), 1))
+      expect(await Promise.all(stores.map((store) => store.begin(reversedSync())))).toEqual(stores.map(() => true))
+      await stages().deleteMany({})
+    }
   })
 
   it('accepts either an abort or a decision, however many processes send both at the same time', async () => {

@@ -38,6 +38,8 @@ const firstSeeds: Record<Break, number> = {
   'claim-verifies': 1,
   'ended-claim-verifies': 1,
   'differences-unstored': 1,
+  'differences-stored-late': 1,
+  'results-of-another-pass': 2,
   'shared-ahead': 1,
   'shared-batch-lost': 1,
   'verifier-blind': 3,

@@ -15,10 +15,12 @@ import { OfferedComparison } from '../../src/verify/compare-offered.ts'
 import { OfferedRanges, type OfferingScan, type Shareable } from '../../src/verify/offered-ranges.ts'
 import { Verifier } from '../../src/verify/verifier.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
+import { failPoint } from '../support/fail-point.ts'
 
 /** A verifier whose first pass is shared with other instances: here they are objects in the same process. */
 
 const names = Array.from({ length: 40 }, (_, number) => `c${number}`)
+const never = new AbortController().signal
 const dead: OwnerToken = 'dead#1'
 const patience = { timeout: 30_000, interval: 20 }
 
@@ -71,11 +73,11 @@ async function differingCatalog(): Promise<Catalog> {
 
 class CountingClaims extends RangeClaims {
   /** The number of exchanges that have begun. */
-  reads = 0
+  exchanges = 0
 
-  override states(pass: string) {
-    this.reads += 1
-    return super.states(pass)
+  override until<T>(signal: AbortSignal, work: (claims: RangeClaims) => Promise<T>) {
+    this.exchanges += 1
+    return super.until(signal, work)
   }
 }
 
@@ -197,8 +199,8 @@ it('is not complete while an instance has claimed ranges, and compares them when
   const inClaims = claimed.flatMap(({ ranges }) => ranges).length
   await vi.waitFor(() => expect(own.length).toBe(names.length - inClaims), patience)
   // Several exchanges later, the claimed ranges are still open.
-  const { reads } = claims
-  await vi.waitFor(() => expect(claims.reads).toBeGreaterThan(reads + 3), patience)
+  const { exchanges } = claims
+  await vi.waitFor(() => expect(claims.exchanges).toBeGreaterThan(exchanges + 3), patience)
   expect(isScanned).toBe(false)
   hasEnded = true
   await scanned
@@ -265,6 +267,21 @@ it('gets ranges back from an instance that stops, and a document that is equal b
   expect((await verifier.issueVerdict())?.total).toBe(0)
 })
 
+it('stops while it retries an exchange with the other instances', async () => {
+  const catalog = await differingCatalog()
+  const { verifier, run } = verifierOf(catalog, { until: new Promise(() => {}) })
+  run()
+  await vi.waitFor(async () => expect(await offers().countDocuments()).toBeGreaterThan(0), patience)
+  const namespace = `${two.destination.metadataDatabase}.verificationClaims`
+  const before = two.context.retried.length
+  const retried = () => two.context.retried.slice(before).map(({ what }) => what)
+  const data = { failCommands: ['find'], errorCode: 262, namespace }
+  await using _ = await failPoint(two.destinationClient, 'failCommand', data)
+  await vi.waitFor(() => expect(retried()).toContain(`reading ${namespace}`), patience)
+  verifier.stop()
+  await verifier.ended
+})
+
 it('compares ranges that an instance has claimed and then makes no progress with', async () => {
   let nowMS = 0
   const claims = claimsOf()
@@ -290,18 +307,18 @@ it('compares ranges that an instance has claimed and then makes no progress with
     accept: () => {},
     giveBack: ({ ordinal }) => back.push(ordinal),
   }
-  await offered.exchange(scan)
+  await offered.exchange(scan, never)
   expect(await claims.claim('b#1', 1, 10, 1, () => false)).not.toEqual([])
   nowMS += 61_000
-  await offered.exchange(scan)
+  await offered.exchange(scan, never)
   // The coordinator still has ranges of its own.
   expect(back).toEqual([])
   queue.length = 0
-  await offered.exchange(scan)
+  await offered.exchange(scan, never)
   expect(back).toEqual([])
   nowMS += 61_000
-  await offered.exchange(scan)
-  await offered.exchange(scan)
+  await offered.exchange(scan, never)
+  await offered.exchange(scan, never)
   expect(offered.isOpen).toBe(false)
   expect(back.length).toBeGreaterThan(0)
   expect(await offers().countDocuments()).toBe(0)

@@ -15,7 +15,7 @@ emptiedClusters((clusters) => {
  */
 const manyRuns = 60
 
-async function bothHave(name: string): Promise<{ entry: CatalogEntry; scan: Scan }> {
+async function bothHave(name: string, done: number[] = []): Promise<{ entry: CatalogEntry; scan: Scan }> {
   for (const client of [two.sourceClient, two.destinationClient]) {
     await client.db('app').collection<{ _id: number }>(name).insertOne({ _id: 1 })
   }
@@ -35,7 +35,7 @@ async function bothHave(name: string): Promise<{ entry: CatalogEntry; scan: Scan
       done: () => {},
       offered: null,
     },
-    [],
+    done.map((ordinal) => ({ collection: entry.uuid, ordinal, source: 7, destination: 7, bytes: 7 })),
   )
   return { entry, scan }
 }
@@ -65,4 +65,10 @@ it('reads a collection under its new name after the source has renamed it', asyn
   expect(await scan.run()).toBe(false)
   expect(entry.sourceName).toBe('renamed')
   expect(await scan.run()).toBe(true)
+})
+
+it('does not count finished ranges of an earlier plan, which had more ranges', async () => {
+  const { scan } = await bothHave('things', [5])
+  expect(await scan.run()).toBe(true)
+  expect(scan.documents).toEqual({ source: 1, destination: 1 })
 })
