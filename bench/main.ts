@@ -1,12 +1,12 @@
 /**
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|instances|shared|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|shared|secondaries|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE] [--shards N]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
- * `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 0 even if a target is missed or a
- * measurement fails.
+ * `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 1 if a
+ * measurement fails. It is 0 even if a target is missed.
  * `--case` runs one cutover case (see cutover-cases.ts). `--rtt` and `--bandwidth` simulate a link between each cluster and
  * the programs that are compared: its round trip in milliseconds, and its megabits per second in each direction. With them,
  * only the sections in `linkedSections` run. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if
@@ -18,6 +18,7 @@ import { writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { parseArgs, promisify } from 'node:util'
 import { repositoryRoot } from '../test/support/mongo-binaries.ts'
+import { benchBuildIndexes } from './build-indexes.ts'
 import { benchBurst } from './burst.ts'
 import { benchConverge } from './converge.ts'
 import { benchCopy } from './copy.ts'
@@ -33,6 +34,7 @@ import { benchManyCollections } from './many-collections.ts'
 import { benchManyIndexes } from './many-indexes.ts'
 import { benchMemory } from './memory.ts'
 import { linkedSections, type Measured, type Row, sections, tables } from './report.ts'
+import { benchSecondaryReads } from './secondary-reads.ts'
 import { shardedCases } from './sharded.ts'
 import { benchSharedVerification } from './shared-verification.ts'
 import { benchVerification } from './verification.ts'
@@ -132,11 +134,17 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     run: () => benchManyCollections(options),
   }
   const indexes = { section: 'indexes' as const, name: '20 collections', run: () => benchManyIndexes(options) }
+  const builds = { section: 'builds' as const, name: '20 indexes', run: () => benchBuildIndexes(options) }
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
   const shared = {
     section: 'shared' as const,
     name: 'first pass, one collection, 1 KB',
     run: () => benchSharedVerification(options),
+  }
+  const secondaries = {
+    section: 'secondaries' as const,
+    name: 'source of three members, 1 KB',
+    run: () => benchSecondaryReads(options),
   }
   const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
   const converge = { section: 'converge' as const, name: first.title, run: () => benchConverge(first, options) }
@@ -153,8 +161,10 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     memory,
     collections,
     indexes,
+    builds,
     instances,
     shared,
+    secondaries,
     dashboards,
     converge,
     start,
@@ -181,6 +191,7 @@ for (const { section, name, run } of planned()) {
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`)
     rows.push({ section, name, figures: {}, misses: ['FAILED, see above'] })
+    process.exitCode = 1
   }
 }
 process.stdout.write(tables(rows))

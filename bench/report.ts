@@ -10,7 +10,18 @@ export interface Measured {
  */
 export const sections = [
   ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'memory'] as const),
-  ...(['collections', 'indexes', 'instances', 'shared', 'dashboards', 'converge', 'start', 'sharded'] as const),
+  ...([
+    'collections',
+    'indexes',
+    'builds',
+    'instances',
+    'shared',
+    'secondaries',
+    'dashboards',
+    'converge',
+    'start',
+    'sharded',
+  ] as const),
 ]
 export type Section = (typeof sections)[number]
 

@@ -32,11 +32,12 @@ export interface BenchOptions {
 export async function startReady(
   { source, destination }: Record<'source' | 'destination', Pick<Server, 'linkUri'>>,
   options: BenchOptions,
+  env: Record<string, string> = {},
 ): Promise<Tandem> {
   const tandem = await startTandem({
     cluster0: source.linkUri,
     cluster1: destination.linkUri,
-    ...(options.profile ? { env: profiling(options.profile) } : {}),
+    env: { ...env, ...(options.profile ? profiling(options.profile) : {}) },
   })
   while (!(await tandem.progress().catch(() => null))) await delay(nearPollMS)
   return tandem

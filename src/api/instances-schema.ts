@@ -12,7 +12,9 @@ const instanceSchema = objectOf({
   coordinator: v.pipe(v.boolean(), v.description('The instance is the coordinator of the sync.')),
   status: v.pipe(
     v.picklist(['alive', 'lost']),
-    v.description('lost: no heartbeat for longer than its lease; the other instances take over its work.'),
+    v.description(
+      'lost: its lease has expired, or with Redis no heartbeat has arrived in time; the other instances take over its work.',
+    ),
   ),
   lastSeenSeconds: integer('Seconds since its last heartbeat.'),
   partitions: v.array(integer('Number of a partition of the change stream whose changes it applies.')),

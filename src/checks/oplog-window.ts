@@ -34,13 +34,18 @@ async function shortWindow({ source, selection }: CheckedClusters, where: string
   for (const database of await selection.databases(await listDatabases(source))) {
     bytes += Number((await ifAllowed(source.read(database, { dbStats: 1 })))?.['dataSize'] ?? 0)
   }
-  const needed = Math.max(oplogWindowMinSeconds, 2 * Math.ceil(bytes / copiedPerSecond))
+  const ofCopy = 2 * Math.ceil(bytes / copiedPerSecond)
+  const needed = Math.max(oplogWindowMinSeconds, ofCopy)
   if (seconds >= needed) return []
+  const why =
+    ofCopy > oplogWindowMinSeconds
+      ? `a copy of this size needs ${inHours(needed)} hours`
+      : `at least ${inHours(needed)} hour is recommended for any sync`
   return [
     {
       severity: 'warning',
       name: 'ShortOplogWindow',
-      message: `${where} reaches back about ${inHours(seconds)} hours at its current rate; a copy of this size needs ${inHours(needed)} hours`,
+      message: `${where} reaches back about ${inHours(seconds)} hours at its current rate; ${why}`,
       remedy: 'enlarge the oplog (replSetResizeOplog), and do not pause for long',
     },
   ]

@@ -5,7 +5,7 @@ import type { Selection } from '../mongo/selection.ts'
 import { type Check, ifAllowed } from './check.ts'
 
 /** Finds zones of the source that cannot be copied, because the destination's shards have other names. */
-export const checkZones: Check = async ({ source, destination, selection }) => {
+export const checkZones: Check = async ({ configuration, source, destination, selection }) => {
   if (!source.sharded || !destination.sharded) return []
   const ranges = await selected(selection, (await ifAllowed(readZoneRanges(source))) ?? [])
   const [first] = ranges
@@ -21,8 +21,9 @@ export const checkZones: Check = async ({ source, destination, selection }) => {
       name: 'ZonesNotCopied',
       namespace: first.namespace,
       message: `the zones of ${first.namespace}${others} are not copied, because the destination has no shard named ${missing.join(' or ')}`,
-      remedy:
-        'create the zones on the destination before the start, or after COMMITTED; tandem inventory prints the commands',
+      remedy: configuration.namespaceRemap
+        ? 'create the zones on the destination before the start, or after COMMITTED, with the names that the databases have there; tandem inventory prints the commands with the names of the source'
+        : 'create the zones on the destination before the start, or after COMMITTED; tandem inventory prints the commands',
     },
   ]
 }

@@ -136,7 +136,7 @@ async function followNames(
       throw new FatalError(
         'DestinationConflict',
         `changing the filter: the source has renamed ${namespace(database, entry.name)} to ${name}, and the destination has another collection or ` +
-          `view of that name, which tandem did not create (${errorText(error)}). Drop or rename it there and send resume. ${notLost.source}`,
+          `view with the name ${destination.names.shown(namespace(database, name))}, which tandem did not create (${errorText(error)}). Drop or rename it there and send resume. ${notLost.source}`,
         { cause: error },
       )
     }

@@ -259,7 +259,7 @@ async function prepareDatabase(
     // The listing also has views, whose UUID is empty.
     const found = entry.destinationUUID ? onDestination.get(entry.destinationUUID) : undefined
     const distribution = destinationKeys.get(found?.uuid ?? '')
-    throwIfResharding(distribution)
+    throwIfResharding(destination, distribution)
     // While a rename from another database is in progress, the collection has a temporary name, for which the start
     // request has no shard key. The key of its present name on the source then applies.
     const hadTemporaryName = !source.sharded && isRenamedAcrossDatabases(entry.name)

@@ -42,11 +42,17 @@ function otherNameIn(error: unknown): string | null {
 async function dropIfEmpty(cluster: Cluster, database: string, refusal: unknown): Promise<void> {
   const other = otherNameIn(refusal)
   const own = cluster.names.onDestination(database)
+  // A database of this sync has the other name: two databases of the source whose names on the destination differ only in case.
+  const renamedFrom = other === null ? undefined : cluster.names.renamed.find(([, to]) => to === other)?.[0]
+  const remedy =
+    renamedFrom === undefined
+      ? 'Drop that database on the destination and send resume'
+      : `It is the name of ${renamedFrom} there (namespaceRemap). Drop or rename ${cluster.names.onSource(own)} on the source, or exclude it by a filter, and send resume`
   const conflict = (cause: unknown): FatalError =>
     new FatalError(
       'DestinationConflict',
       `creating the database ${own} on the destination: the server has ${other === null ? 'a database' : `the database ${other}`} whose name ` +
-        `differs only in case (${errorText(cause)}). Drop that database on the destination and send resume. ${notLost.source}`,
+        `differs only in case (${errorText(cause)}). ${remedy}. ${notLost.source}`,
       { cause },
     )
   if (other === null || other === own || other.toLowerCase() !== own.toLowerCase()) throw conflict(refusal)

@@ -4,6 +4,7 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import { collModOptions, optionsWhileDeferred } from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
+import type { NamespaceRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import { buildDocument, type RawFields } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -32,6 +33,10 @@ export class DestinationDefinitions {
     this.#cluster = destination
     this.indexes = new DestinationIndexes(destination, buildIndexes)
     this.sharding = sharding
+  }
+
+  get names(): NamespaceRemap {
+    return this.#cluster.names
   }
 
   /**

@@ -37,7 +37,8 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry
     const name = namespace(entry.database, entry.name)
     // A collection with a temporary name is always dropped, because no later step would rename it.
     const dropped = drops || isTemporary(entry.name)
-    if (dropped) await retry(`dropping ${name}`, context, () => destinationDefinitions.drop(entry))
+    if (dropped)
+      await retry(`dropping ${destination.names.shown(name)}`, context, () => destinationDefinitions.drop(entry))
     else if (entry.destinationUUID) await restoreOptions(parts, entry)
     await metadata.collections.remove(entry.uuid)
     catalog.remove(entry.uuid)
@@ -54,8 +55,9 @@ export async function leaveFilter(parts: LeaveFilterParts, entries: CatalogEntry
  * changes, and the collection is incomplete anyway.
  */
 async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Promise<void> {
-  const { deferredOptions, destinationDefinitions, context } = parts
+  const { destination, deferredOptions, destinationDefinitions, context } = parts
   const name = namespace(entry.database, entry.name)
+  const shown = destination.names.shown(name)
   const build = async (which: 'unique' | 'all'): Promise<void> => {
     if (!entry.awaitsIndexes) await destinationDefinitions.indexes.buildConflicting(entry, which)
   }
@@ -72,13 +74,14 @@ async function restoreOptions(parts: LeaveFilterParts, entry: CatalogEntry): Pro
   ]
   for (const step of steps) {
     try {
-      await retry(`restoring options of ${name}`, context, step)
+      await retry(`restoring options of ${shown}`, context, step)
     } catch (error) {
       if (!(error instanceof FatalError) || !['DuplicateKey', 'IndexBuildFailed'].includes(error.failure)) throw error
-      context.journal?.('options not restored', { namespace: name, error: error.failure })
+      const logged = { namespace: name, ...destination.names.differing(name), error: error.failure }
+      context.journal?.('options not restored', logged)
     }
   }
-  if (entry.awaitsIndexes) await retry(`reading the indexes of ${name}`, context, () => logMissing(parts, entry))
+  if (entry.awaitsIndexes) await retry(`reading the indexes of ${shown}`, context, () => logMissing(parts, entry))
 }
 
 /** Logs the names of the source's indexes that the collection does not have. */
@@ -88,7 +91,8 @@ async function logMissing(parts: LeaveFilterParts, entry: CatalogEntry): Promise
   const missing = destinationDefinitions.indexes.missingIndexes(existing, entry.wanted.indexes)
   if (missing.length === 0) return
   const name = namespace(entry.database, entry.name)
-  context.journal?.('indexes not built', { namespace: name, indexes: missing.map(indexName) })
+  const logged = { namespace: name, ...destination.names.differing(name), indexes: missing.map(indexName) }
+  context.journal?.('indexes not built', logged)
 }
 
 /** Drops the destination's views that the former filters include and the current one does not. This is repeatable. */

@@ -116,7 +116,7 @@ export class DefinitionReconciler {
         this.#destination.views(database),
       )
       const { listed, indexes } = snapshot
-      refuseUnsupported(database, listed)
+      refuseUnsupported(database, listed, this.#destination.names)
       const clones = await this.#placements.findClones(database, snapshot, this.#isKnown)
       if (clones.size > 0 && (newState === 'copied' || newState === 'refused')) throw new UnfollowedError(clones)
       const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
@@ -142,8 +142,9 @@ export class DefinitionReconciler {
         const isRenamedOut = newName !== undefined && !isTemporary(entry.name)
         if (isRenamedOut && newState === 'refused') throw changedAfterCommitPoint(database, entry.name, 'renamed')
         await this.#drop(entry)
-        const dropped = { namespace: namespace(database, entry.name), fate: 'not selected any more' }
-        if (isRenamedOut) this.#context.journal?.('existing namespace dropped', dropped)
+        const dropped = namespace(database, entry.name)
+        const logged = { ...this.#destination.names.differing(dropped), fate: 'not selected any more' }
+        if (isRenamedOut) this.#context.journal?.('existing namespace dropped', { namespace: dropped, ...logged })
       }
       await this.#dropViewsExcept(database, views, existingViews)
       for (const entry of this.#catalog.inDatabase(database)) {

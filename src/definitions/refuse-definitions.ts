@@ -1,7 +1,8 @@
 import type { ChangeEvent } from '../domain/change-event.ts'
 import { deferredOptionsOf, type IndexSpecification } from '../domain/definition.ts'
 import { FatalError } from '../domain/errors.ts'
-import { namespace } from '../domain/namespace.ts'
+import { namespace, namespaceBytesMax, shardedNamespaceBytesMax } from '../domain/namespace.ts'
+import { type NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import { fieldNamed } from '../domain/raw-bson.ts'
 import type { ListedCollection } from './listing.ts'
@@ -19,8 +20,9 @@ export function refuseExpiry(database: string, name: string, indexes: IndexSpeci
 
 /**
  * Throws FatalError for collections that tandem cannot sync. Checked at start and whenever a collection appears later.
+ * @param names the names that the destination gives the source's databases
  */
-export function refuseUnsupported(database: string, listed: ListedCollection[]): void {
+export function refuseUnsupported(database: string, listed: ListedCollection[], names: NamespaceRemap = noRemap): void {
   for (const { name, type, options } of listed) {
     if (type === 'timeseries' || name.startsWith('system.buckets.')) {
       const plain = name.replace(/^system\.buckets\./, '')
@@ -35,7 +37,22 @@ export function refuseUnsupported(database: string, listed: ListedCollection[]):
         `${namespace(database, name)} uses Queryable Encryption, which tandem cannot copy. Drop it on the source or exclude it by a filter; if the sync was running, then send resume. ${notLost.atStartOrLater}`,
       )
     }
+    refuseLongName(names, namespace(database, name), false)
   }
+}
+
+/** Throws FatalError if the destination does not accept a collection's namespace, because its database has a longer name there. */
+export function refuseLongName(names: NamespaceRemap, name: string, sharded: boolean): void {
+  const there = names.namespaceOnDestination(name)
+  const bytes = Buffer.byteLength(there)
+  const most = sharded ? shardedNamespaceBytesMax : namespaceBytesMax
+  if (there === name || bytes <= most) return
+  throw new FatalError(
+    'UnsupportedCollection',
+    `${name} would be ${there} on the destination, which has ${bytes} bytes, and the server accepts at most ${most}${sharded ? ' for a sharded collection' : ''}. ` +
+      'Give the collection a shorter name on the source or exclude it by a filter, or start with a shorter name of the database in namespaceRemap; ' +
+      `if the sync was running, rename or exclude the collection and send resume. ${notLost.atStartOrLater}`,
+  )
 }
 
 /** Returns the error for a change that is found after every event up to the commit timestamp was applied. */

@@ -134,8 +134,9 @@ export function keepsDistribution(
  * Throws TransientReplyError while the destination's collection is being resharded, because resharding gives it another
  * UUID and another shard key.
  */
-export function throwIfResharding(existing: Distribution | null | undefined): void {
-  if (existing?.resharding) throw new TransientReplyError(`${existing.name} is being resharded on the destination`)
+export function throwIfResharding({ names }: Cluster, existing: Distribution | null | undefined): void {
+  if (!existing?.resharding) return
+  throw new TransientReplyError(`${names.shown(existing.name)} is being resharded on the destination`)
 }
 
 /** Returns the namespace of a collection that is being resharded, or null if there is none. */

@@ -51,7 +51,7 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
   const awaitsIndexes = parts.destinationDefinitions.indexes.afterCopy
   const { wanted, existing } = await readExisting(source, destination, selection, database, shardingEntries)
   // Nothing may be dropped for a source that cannot be synced.
-  refuseUnsupported(database, wanted)
+  refuseUnsupported(database, wanted, destination.names)
   const ours = new Set(catalog.entries().map(({ destinationUUID }) => destinationUUID))
   const pairs: { found: ListedCollection; wanted: ListedCollection; distribution: Distribution | null }[] = []
   for (const { existing: found, wanted: counterpart, distribution, fate } of existing) {
@@ -62,7 +62,7 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
     // reconciliation creates it again.
     if (known && !known.destinationUUID) continue
     if (fate === 'converged' && type === 'view') continue
-    throwIfResharding(distribution)
+    throwIfResharding(destination, distribution)
     // If `known` is set, the catalog already has the counterpart under a former name. The namespace that now has its
     // name is dropped, and the reconciliation then renames tandem's collection.
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })

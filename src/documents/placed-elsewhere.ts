@@ -65,7 +65,7 @@ export async function existingPlaces(
   } catch (error) {
     // Throws the same error as a write does, so that the caller looks for the collection on the destination and not on
     // the source.
-    if (renamedTo(error) !== undefined) throw new MovedError(movedText(entry, error))
+    if (renamedTo(error) !== undefined) throw new MovedError(movedText(destination, entry, error))
     throw error
   }
   return found

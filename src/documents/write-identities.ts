@@ -116,7 +116,7 @@ export class DocumentWriter {
     const [failed] = await this.#write(entry, 'delete', removals)
     if (failed) {
       const idElement = idElementOf(documents[failed.index] as Buffer)
-      throw moved(entry, failed) ?? this.#refusal(entry, failed, idElement)
+      throw moved(this.#destination, entry, failed) ?? this.#refusal(entry, failed, idElement)
     }
     if (upserts.length > 0) await this.#update(entry, upserted, upserts, attempt)
     for (const document of reinserted) await this.#insertAfterDelete(entry, document)
@@ -173,7 +173,8 @@ export class DocumentWriter {
     const [failed] = await this.#write(entry, 'delete', statements, (count) => {
       removed += count
     })
-    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed, idElements[failed.index] as Buffer)
+    if (failed)
+      throw moved(this.#destination, entry, failed) ?? this.#refusal(entry, failed, idElements[failed.index] as Buffer)
     return removed
   }
 
@@ -195,7 +196,7 @@ export class DocumentWriter {
     if (failed.code === code.duplicateKey && (await this.#isSameId(entry, failed, idElement)))
       throw new TransientReplyError('the copy re-inserted a document being replaced')
     if (failed.code === code.objectTooLarge) return await this.#insertInParts(entry, document, failed)
-    throw moved(entry, failed) ?? this.#refusal(entry, failed, idElement)
+    throw moved(this.#destination, entry, failed) ?? this.#refusal(entry, failed, idElement)
   }
 
   /** @param tooLarge the error of the insert of the whole document */
@@ -207,11 +208,11 @@ export class DocumentWriter {
     const replaced = () => new TransientReplyError('a document was replaced while it was written in parts')
     const [failed] = await this.#write(entry, 'insert', [parts.insert])
     if (failed?.code === code.duplicateKey && failed.ofOtherIndex !== true) throw replaced()
-    if (failed) throw moved(entry, failed) ?? this.#refusal(entry, failed, idElement)
+    if (failed) throw moved(this.#destination, entry, failed) ?? this.#refusal(entry, failed, idElement)
     for (const update of parts.updates) {
       const outcome = await updateExisting(this.#destination, targetOf(entry), update)
       if (outcome === 'unmatched') throw replaced()
-      if (outcome) throw moved(entry, outcome) ?? this.#refusal(entry, outcome, idElement)
+      if (outcome) throw moved(this.#destination, entry, outcome) ?? this.#refusal(entry, outcome, idElement)
     }
   }
 
@@ -231,7 +232,7 @@ export class DocumentWriter {
     again: () => Promise<void>,
     attempt = 1,
   ): Promise<void> {
-    const elsewhere = moved(entry, error)
+    const elsewhere = moved(this.#destination, entry, error)
     if (elsewhere) throw elsewhere
     const refusal = () => this.#refusal(entry, error, idElementOf(document))
     if (attempt > refusedAttemptsMax) throw refusal()
@@ -257,13 +258,13 @@ export function targetOf(entry: CatalogEntry): CollectionTarget {
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }
 
-function moved(entry: CatalogEntry, error: StatementError): Error | null {
+function moved(destination: Cluster, entry: CatalogEntry, error: StatementError): Error | null {
   if (error.code !== code.collectionUUIDMismatch && error.code !== code.namespaceNotFound) return null
-  return new MovedError(movedText(entry, error))
+  return new MovedError(movedText(destination, entry, error))
 }
 
-export function movedText(entry: CatalogEntry, error: unknown): string {
-  return `${namespace(entry.database, entry.name)} on the destination is not the collection that tandem writes to (${errorText(error)})`
+export function movedText({ names }: Cluster, { database, name }: CatalogEntry, error: unknown): string {
+  return `${names.shown(namespace(database, name))} on the destination is not the collection that tandem writes to (${errorText(error)})`
 }
 
 /**

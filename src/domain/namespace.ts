@@ -77,3 +77,11 @@ export function splitNamespace(name: string): NamespaceName {
   const dot = name.indexOf('.')
   return { database: name.slice(0, dot), collection: name.slice(dot + 1) }
 }
+
+/**
+ * The largest number of bytes of a whole namespace (`NamespaceString` in the server's source). A sharded collection has
+ * fewer, because its shards keep its chunks in a collection whose name contains the namespace.
+ * https://www.mongodb.com/docs/manual/reference/limits/#mongodb-limit-Length-of-Namespaces
+ */
+export const namespaceBytesMax = 255
+export const shardedNamespaceBytesMax = 235

@@ -15,18 +15,19 @@ async function readCompatibility(cluster: InventoryCluster): Promise<Item[] | nu
   try {
     const reply = await cluster.read('admin', { getParameter: 1, featureCompatibilityVersion: 1 })
     const { version } = reply['featureCompatibilityVersion']
-    return [{ name: 'featureCompatibilityVersion', value: { version } }]
+    const { version: release } = await cluster.read('admin', { buildInfo: 1 })
+    return [{ name: 'featureCompatibilityVersion', value: { version }, release: String(release) }]
   } catch (error) {
     if (isUnknown(error)) return null
     throw error
   }
 }
 
-function commands({ ours }: Pair): Command[] {
+function commands({ ours, theirs }: Pair): Command[] {
   if (!ours) return []
   const version = String(ours.value['version'])
-  // Servers of 7.0 and later require `confirm`, and earlier ones reject it. The release of cluster1 is not read.
-  const confirm = Number.parseInt(version, 10) < 7 ? '' : ', confirm: true'
+  // The command is for cluster1. Servers of 7.0 and later require `confirm`, and earlier ones reject it.
+  const confirm = Number.parseInt(theirs?.release ?? version, 10) < 7 ? '' : ', confirm: true'
   const text = `db.adminCommand({ setFeatureCompatibilityVersion: ${shellText(version)}${confirm} })`
   return [{ text, review: 'is hard to undo, and the release may not support it' }]
 }

@@ -7,6 +7,8 @@ export interface Item {
   name: string
   /** What is compared. Fields that a cluster assigns, such as identifiers and times, are left out. */
   value: Document
+  /** The release of the cluster's servers, if the commands depend on it. It is not compared. */
+  release?: string
 }
 
 /** A command for mongosh. */

@@ -119,7 +119,8 @@ export class Rehearsal {
       source: clusters.source.name,
       destination: clusters.destination.name,
       includeNamespaces: databases.map((database) => ({ database })),
-      enableUserWriteBlocking: blockWrites ? 'destinationOnly' : 'none',
+      // A source older than 6.0 allows only the default, which is destinationOnly.
+      ...(clusters.source.major >= 6 && { enableUserWriteBlocking: blockWrites ? 'destinationOnly' : 'none' }),
     }
   }
 

@@ -96,6 +96,11 @@ async function prepared(
   if (ours === theirs && ours !== 'undefined') {
     throw new RehearsalFailure('--cluster0 and --cluster1 lead to the same server; give two clusters')
   }
+  if (source.major < 6 && !blockWrites) {
+    throw new RehearsalFailure(
+      `a sync from ${cluster0.version} always blocks user writes on cluster1, because a source older than 6.0 does not allow another enableUserWriteBlocking; add --blockWrites if all writers of cluster1 may be stopped`,
+    )
+  }
   if (blockWrites && (await destination.isBlocked())) {
     throw new RehearsalFailure(
       'cluster1 blocks user writes already, and a rehearsal with --blockWrites would allow them; leave --blockWrites out',

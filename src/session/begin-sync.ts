@@ -195,7 +195,17 @@ function written({ includeNamespaces, excludeNamespaces }: NamespaceFilters): ob
   return { ...(includeNamespaces && { includeNamespaces }), ...(excludeNamespaces && { excludeNamespaces }) }
 }
 
-/** Compares two configurations. It makes no difference whether a default value was given explicitly. */
+/**
+ * Compares two configurations. It makes no difference whether a default value was given explicitly, nor in which order
+ * `namespaceRemap` has its elements.
+ */
 export function sameConfiguration(one: StartConfiguration, other: StartConfiguration): boolean {
-  return JSON.stringify({ ...one, writeBlockingGiven: true }) === JSON.stringify({ ...other, writeBlockingGiven: true })
+  return JSON.stringify(comparable(one)) === JSON.stringify(comparable(other))
+}
+
+function comparable(configuration: StartConfiguration): StartConfiguration {
+  const namespaceRemap = configuration.namespaceRemap
+    ?.map(({ from, to }) => ({ from: { database: from.database }, to: { database: to.database } }))
+    .sort((one, other) => (one.from.database < other.from.database ? -1 : 1))
+  return { ...configuration, writeBlockingGiven: true, namespaceRemap: namespaceRemap ?? null }
 }

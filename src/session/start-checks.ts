@@ -2,6 +2,7 @@ import { checkBalancing } from '../checks/balancing.ts'
 import { type Check, type CheckedClusters, findingsOf, toRefusal } from '../checks/check.ts'
 import { checkClocks } from '../checks/clocks.ts'
 import { checkCollections } from '../checks/collections.ts'
+import { checkDatabaseCase } from '../checks/database-case.ts'
 import { checkDisk } from '../checks/disk.ts'
 import { checkDrainingShards } from '../checks/draining-shards.ts'
 import { checkDuplicateIds } from '../checks/duplicate-ids.ts'
@@ -44,6 +45,7 @@ const refusingAfterReads: Check[] = [
     return []
   },
   checkNamespaceRemap,
+  checkDatabaseCase,
   checkPatchRelease,
   checkCollections,
   checkShardingEntries,
@@ -66,6 +68,7 @@ const ofFilter: Check[] = [
     return []
   },
   checkRemapCollisions,
+  checkDatabaseCase,
   checkCollections,
   checkShardingEntries,
   checkIndexLimit,

@@ -4,7 +4,7 @@ import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
 const commands = ['start', 'pause', 'resume', 'commit', 'reverse']
 
-/** Values that resemble a valid start, so that requests also reach the deeper checks. */
+/** Generates values that resemble those of a valid start, so that requests also reach the deeper checks. */
 const nearValue = fc.oneof(
   fc.jsonValue(),
   fc.constantFrom<unknown>(true, 'never', 'none', 'cluster0', [], {}, [{ database: 'a' }], { enabled: false }),
@@ -68,7 +68,7 @@ const body = fc.oneof(
   nearStart,
 )
 
-test('no body makes the API fail: it is accepted or refused in the documented shape', async () => {
+test('no body makes the API fail: each body is accepted, or refused in the documented shape', async () => {
   const { api, internalErrors } = apiUnderTest()
   const statuses = new Set<number>()
   await fc.assert(

@@ -73,7 +73,7 @@ test('an entry has the address of the connection, and GET /api/v1/audit answers 
   const server = await serveApi({ api, port: 0 })
   open.push(server)
   const url = `http://127.0.0.1:${server.port}/api/v1`
-  // The address that a client claims in its headers is ignored.
+  // The API ignores the address that a client claims in its headers.
   await fetch(`${url}/pause`, { method: 'POST', headers: { 'X-Forwarded-For': '9.9.9.9', Forwarded: 'for=9.9.9.9' } })
   await fetch(`${url}/resume`, { method: 'POST' })
   expect(instance.recorded.map(({ remoteAddress }) => remoteAddress)).toEqual(['127.0.0.1', '127.0.0.1'])

@@ -52,7 +52,7 @@ test('the answer has every finding, errors first, and status 200', async () => {
   expect(instance.calls.map(({ command }) => command)).toEqual(['check'])
 })
 
-test('skipDiskSpaceCheck reaches check, and start accepts it without an effect', async () => {
+test('skipDiskSpaceCheck is passed on to check, and has no effect in start', async () => {
   const { post, instance } = apiUnderTest()
   const skipping = { ...minimalStart, skipDiskSpaceCheck: true }
   for (const body of [minimalStart, skipping]) expect((await post('/api/v1/check', body)).status).toBe(200)
@@ -62,7 +62,7 @@ test('skipDiskSpaceCheck reaches check, and start accepts it without an effect',
   ])
   for (const body of [minimalStart, skipping]) expect((await post('/api/v1/start', body)).status).toBe(200)
   const [, , plain, started] = instance.calls
-  // Both are the same start, so that instances that were sent different ones share the sync.
+  // Both starts have the same configuration, so instances that receive different ones share the sync.
   expect(started?.configuration).toEqual(plain?.configuration)
   expect(await post('/api/v1/start', { ...minimalStart, skipDiskSpaceCheck: 1 })).toMatchObject({
     status: 400,
@@ -90,7 +90,7 @@ test('one check runs at a time: a second one is refused with TooManyRequests, an
   expect((await post('/api/v1/check', minimalStart)).status).toBe(200)
 })
 
-test('check accepts contradicting options, which become findings, and refuses an invalid body', async () => {
+test('check reports contradicting options as findings, and refuses an invalid body', async () => {
   const { post, instance } = apiUnderTest()
   const contradiction = { ...minimalStart, buildIndexes: 'never', reversible: true }
   expect((await post('/api/v1/check', contradiction)).status).toBe(200)
@@ -125,7 +125,7 @@ test('with --fail-on=warning tandem check ends with 1 when there is a warning, t
   expect(parseCommandLine(['start', '--fail-on=warning'], {})).toMatchObject({ exitCode: 2 })
 })
 
-test('on a terminal it prints a line for each finding and what to do', async () => {
+test('on a terminal, tandem check prints a line for each finding and what to do', async () => {
   expect((await check([error, info], { terminalWidth: 80 })).printed).toEqual([
     'error    UnsupportedCollection: m2',
     '         → r2',

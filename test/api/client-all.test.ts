@@ -8,7 +8,7 @@ import { RefusedError } from '../../src/domain/errors.ts'
 import { peerCommands } from '../../src/domain/peer-command.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
-/** `--all`: one instance passes a command on to all instances. */
+/** With `--all`, the client sends a command to one instance, which passes the command on to all instances. */
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {
@@ -47,7 +47,7 @@ test.each(peerCommands)('%s is sent to one instance, which passes it on', async 
   expect(instance.calls.map((call) => call.command)).toEqual([`all ${command}`])
 })
 
-test('a table has a line for each instance, on a terminal by default, and a refusal in full below it', async () => {
+test('on a terminal, the client prints a table with a line for each instance, and each refusal in full below the table', async () => {
   const { instance, url } = await servedInstance()
   instance.peerAnswers = [
     ['shardA', { success: true }],
@@ -73,7 +73,7 @@ test('the instance whose outcome is least certain decides the exit code, also if
   expect((await run({ command: 'pause', urls: [url] }, null)).exitCode).toBe(6)
 })
 
-test('a refusal by the instance that should pass the command on is printed as its own', async () => {
+test('if the instance that receives the command refuses it, the client prints this refusal as that of the instance', async () => {
   const { instance, url } = await servedInstance()
   instance.answer = () => Promise.reject(new RefusedError('WrongState', 'no sync was started'))
   expect(await run({ command: 'pause', urls: [url] }, 100)).toEqual({

@@ -85,7 +85,7 @@ describe('tandem instances', () => {
     expect((await run({ command: 'instances', urls: [url], form: 'table' }, null)).printed[0]).toMatch(/^instance/)
   })
 
-  test('shows each instance as it reports itself, not as the others report it, and names the instances that did not answer', async () => {
+  test('shows what each instance reports about itself, not what the others report about it, and names the instances that did not answer', async () => {
     const stale = { ...b, lastSeenSeconds: 6, progress: { ...b.progress, totalEventsApplied: 1 } }
     const [one, two] = [await servedInstance([a, stale]), await servedInstance([{ ...a, lastSeenSeconds: 1 }, b])]
     const { exitCode, printed } = await run({ command: 'instances', urls: [one.url, two.url, unreachable] }, 120)
@@ -141,7 +141,7 @@ describe('tandem collections', () => {
     return url
   }
 
-  test('prints one table on a terminal, also for several instances, each of which reports the whole sync', async () => {
+  test('prints one table on a terminal, also for several addresses, because each instance reports the whole sync', async () => {
     const { url: notStarted } = await servedInstance([])
     const urls = [notStarted, await servedCollections(), await servedCollections()]
     expect(await run({ command: 'collections', urls }, 120)).toEqual({
@@ -184,7 +184,7 @@ describe('tandem collections', () => {
 })
 
 describe('tandem progress of several instances', () => {
-  test('prints the table of instances without the column of partitions', async () => {
+  test('prints the table of instances without the column for partitions', async () => {
     const [one, two, idle] = [await servedInstance([a]), await servedInstance([b]), await servedInstance([])]
     const { exitCode, printed } = await run(
       { command: 'progress', urls: [one.url, two.url, idle.url, unreachable] },
@@ -200,7 +200,7 @@ describe('tandem progress of several instances', () => {
     expect(printed[5]).toMatch(/^total +2\.0 MB \/ 4\.0 MB +50\.00 % +3 s +3,680$/)
   })
 
-  test('prints each message that does not fit into a cell once and in full below the table, and shortens a long name', async () => {
+  test('prints a message that does not fit into a cell once and in full below the table, and shortens a long name', async () => {
     const failure = { error: 'DuplicateKey' as const, errorDescription: 'zoo.animals: remove one of the two' }
     const long = 'x'.repeat(80)
     const failed = { ...b.progress, mongosyncID: long, state: 'FAILED' as const, failure, warnings: ['paused: shardD'] }

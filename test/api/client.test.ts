@@ -54,7 +54,7 @@ test('limit changes limits, and limits prints them', async () => {
   expect(await run('limit', [url], { inline: { readConcurrency: 'two' } })).toMatchObject({ exitCode: 4 })
 })
 
-test('a refusal is printed and ends with 4', async () => {
+test('after a refusal the client prints the refusal and exits with 4', async () => {
   const { instance, url } = await servedInstance()
   instance.answer = () => Promise.reject(new RefusedError('CannotCommit', 'not yet'))
   expect(await run('commit', [url])).toMatchObject({
@@ -63,7 +63,7 @@ test('a refusal is printed and ends with 4', async () => {
   })
 })
 
-test('a command whose outcome may be unknown ends with 6', async () => {
+test('if the outcome of a command may be unknown, the client exits with 6', async () => {
   const { instance, url } = await servedInstance()
   instance.answer = () => Promise.reject(new RefusedError('ClusterUnreachable', 'no primary'))
   expect(await run('commit', [url])).toMatchObject({ exitCode: 6, replies: [{ error: 'ClusterUnreachable' }] })
@@ -73,7 +73,7 @@ test('a command whose outcome may be unknown ends with 6', async () => {
 
 test('sends to several instances in parallel and prints a line for each, in order', async () => {
   const [one, two] = [await servedInstance(), await servedInstance()]
-  // Each instance answers only after both received the command: a client that sent sequentially would wait forever.
+  // Each instance answers only after both have received the command, so a sequential client would wait forever.
   let arrived = 0
   const both = () =>
     new Promise<void>((resolve) => {
@@ -95,7 +95,7 @@ test('sends to several instances in parallel and prints a line for each, in orde
   expect(printed.every((line) => !line.includes('\n'))).toBe(true)
 })
 
-test('among several instances the one whose outcome is least certain decides the exit code', async () => {
+test('with several instances, the answer with the least certain outcome decides the exit code', async () => {
   const [one, refusing, failing] = [await servedInstance(), await servedInstance(), await servedInstance()]
   refusing.instance.answer = () => Promise.reject(new RefusedError('WrongState', 'not now'))
   failing.instance.answer = () => Promise.reject(new RefusedError('NoAnswer', 'shardB'))
@@ -104,7 +104,7 @@ test('among several instances the one whose outcome is least certain decides the
   expect((await run('pause', [failing.url, unreachable])).exitCode).toBe(6)
 })
 
-test('what the client itself has to say does not stand among the answers of instances', async () => {
+test('the client does not print messages of its own among the answers of instances', async () => {
   const [one, two] = [await servedInstance(), await servedInstance()]
   const { replies, said } = await run('pause', [one.url, unreachable, two.url])
   expect(replies).toEqual([
@@ -112,7 +112,7 @@ test('what the client itself has to say does not stand among the answers of inst
     { url: two.url, success: true },
   ])
   expect(said).toEqual([expect.stringMatching(/^error: InstanceUnreachable: no instance answers at .*:1 /)])
-  // The address stands beside the answer of the only instance that answered, too.
+  // The reply also names the address if only one of several instances has answered.
   expect((await run('pause', [one.url, unreachable])).replies).toMatchObject([{ url: one.url }])
 })
 
@@ -146,7 +146,7 @@ test('reads a body from a file, and reports an invalid or missing file', async (
   expect(instance.calls).toHaveLength(1)
 })
 
-/** Serves an HTTP server that is no instance. */
+/** Starts an HTTP server that is not an instance of tandem. Returns its address. */
 async function otherServer(answer: (response: ServerResponse) => void): Promise<string> {
   const server = createServer((request, response) => {
     request.resume().on('end', () => answer(response))
@@ -156,7 +156,7 @@ async function otherServer(answer: (response: ServerResponse) => void): Promise<
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-test('a command whose answer was lost ends with 6, because it may have been carried out', async () => {
+test('if the answer to a command is lost, the client exits with 6, because the instance may have executed the command', async () => {
   const broken = await otherServer((response) => response.destroy())
   const commit = await run('commit', [broken])
   expect(commit).toMatchObject({ exitCode: 6, printed: [] })
@@ -165,7 +165,7 @@ test('a command whose answer was lost ends with 6, because it may have been carr
   expect(await run('commit', [unreachable])).toMatchObject({ exitCode: 5 })
 })
 
-test('a gateway that answers for an instance leaves the outcome open', async () => {
+test('if a gateway answers instead of the instance, the outcome of the command is unknown', async () => {
   const gateway = await otherServer((response) => void response.writeHead(504).end('<html>'))
   const commit = await run('commit', [gateway])
   expect(commit).toMatchObject({ exitCode: 6 })

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { parseCommandLine } from '../../src/cli/options.ts'
 
-/** The commands that read both clusters without an instance. */
+/** These commands connect to both clusters themselves, without an instance. */
 
 const uris = ['--cluster0', 'mongodb://a.test', '--cluster1', 'mongodb://b.test']
 

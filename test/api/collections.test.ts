@@ -27,7 +27,7 @@ test('GET /api/v1/collections answers one page of collections and their total nu
   expect(await names('?limit=2&after=118')).toEqual(['app.c118', 'app.c119'])
   const { status, body } = await get('/api/v1/collections?limit=2')
   expect(status).toBe(200)
-  // The documented figures are whole numbers.
+  // According to the documentation, these figures are whole numbers.
   const copy = { ...row(0).copy, estimatedTotalBytes: 100 }
   expect(body).toEqual({
     success: true,

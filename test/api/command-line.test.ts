@@ -68,7 +68,7 @@ describe('running an instance', () => {
     expect(serve('--verbosity', given).logLevel).toBe(level)
   })
 
-  test('takes the connection strings from the environment, options first', () => {
+  test('takes the connection strings from options, or else from the environment', () => {
     const env = { TANDEM_CLUSTER0: 'mongodb://env0', TANDEM_CLUSTER1: 'mongodb://env1' }
     expect(parseCommandLine([], env)).toMatchObject({
       kind: 'serve',
@@ -79,7 +79,7 @@ describe('running an instance', () => {
     })
   })
 
-  test('takes a Redis, options first', () => {
+  test('takes the address of Redis from options, or else from the environment', () => {
     expect(serve('--redis', 'redis://r.test').redis).toBe('redis://r.test')
     const env = {
       TANDEM_CLUSTER0: 'mongodb://a',
@@ -120,7 +120,7 @@ describe('running an instance', () => {
     expect(refused(['--cluster0', '', '--cluster1', 'mongodb://a'])).toMatch(/cluster0: is required/)
   })
 
-  test('accepts and ignores mongosync options with a notice', () => {
+  test('accepts options of mongosync that have no effect, and prints a notice for each', () => {
     const args = [
       '--acceptDisclaimer',
       '--disableTelemetry=true',
@@ -229,7 +229,7 @@ describe('client commands', () => {
     return parsed.request
   }
 
-  test('commit and reverse are confirmed, a rehearsal and a command with --yes are not', () => {
+  test('commit and reverse ask for a confirmation; a rehearsal and a command with --yes do not', () => {
     for (const command of ['commit', 'reverse'] as const) {
       expect(request(command)).toEqual({
         command,
@@ -244,7 +244,7 @@ describe('client commands', () => {
   })
 
   test.each(['progress', 'instances', 'limits', 'pause', 'resume', 'abort'] as const)(
-    '%s goes to the local instance',
+    '%s goes to the local instance by default',
     (command) => {
       expect(request(command)).toEqual({ command, urls: ['http://localhost:27182'], body: { inline: {} } })
     },
@@ -263,7 +263,7 @@ describe('client commands', () => {
     })
   })
 
-  test('filter sends only the given options, and does not remove the filter by mistake', () => {
+  test('filter sends only the given options, and is refused without a filter, so that it does not remove the filter by mistake', () => {
     const excluded = [{ database: 'shop', collections: ['log'] }]
     expect(request('filter', '--excludeNamespaces', JSON.stringify(excluded), '--dropExcluded').body).toEqual({
       inline: { excludeNamespaces: excluded, dropExcluded: true },

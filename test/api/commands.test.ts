@@ -7,7 +7,7 @@ const commands = ['start', ...plainCommands] as const
 const bodyOf = (command: string) => (command === 'start' ? minimalStart : {})
 
 describe('commands', () => {
-  test.each(commands)('POST /api/v1/%s reaches the instance and answers success alone', async (command) => {
+  test.each(commands)('POST /api/v1/%s reaches the instance, and the answer contains only success', async (command) => {
     const { post, instance } = apiUnderTest()
     const reply = await post(`/api/v1/${command}`, bodyOf(command))
     expect(reply.status).toBe(200)
@@ -58,7 +58,7 @@ describe('commands', () => {
       { maxSeconds: 10, dryRun: false },
       { dryRun: false, maxSeconds: 10 },
     ],
-  ])('commit with %j is passed on', async (body, request) => {
+  ])('the API passes a commit with %j on to the instance', async (body, request) => {
     const { post, instance } = apiUnderTest()
     for (const path of ['commit', 'all/commit']) expect((await post(`/api/v1/${path}`, body)).status).toBe(200)
     expect(instance.calls.map((call) => call.request)).toEqual([request, request])

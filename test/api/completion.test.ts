@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { expect, test } from 'vitest'
 import { parseCommandLine } from '../../src/cli/options.ts'
 
-/** Completion in a real shell: bash runs the script, and the tests read what it offers. */
+/** These tests run the completion script in a real shell, bash, and read what the script offers. */
 
 const printed = (...args: string[]): string => {
   const parsed = parseCommandLine(args, {})
@@ -12,7 +12,7 @@ const printed = (...args: string[]): string => {
 const has = (shell: string): boolean => spawnSync(shell, ['-c', 'exit 0']).status === 0
 const script = printed('completion', 'bash')
 
-/** The completions that the script offers for each line, whose words end at the cursor. */
+/** Returns the completions that the script offers for each line. The cursor is at the end of the last word of the line. */
 function offered(lines: readonly string[][]): string[][] {
   const queries = lines.map(
     (words) =>
@@ -72,7 +72,7 @@ test.runIf(has('bash')).each<[string[], string[]]>([
     ['1', '2', '3', '4'],
   ],
   [['completion', 'z'], ['zsh']],
-  // The script offers nothing for files, which the shell completes itself, and for values that only the user knows.
+  // The script offers nothing for files, because the shell completes them, or for values that only the user knows.
   [['--config', ''], []],
   [['progress', '--tokenFile', ''], []],
   [['start', '--url', ''], []],

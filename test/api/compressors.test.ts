@@ -5,7 +5,7 @@ import { parseCommandLine } from '../../src/cli/options.ts'
 
 const uri = 'mongodb://root:hunter2@db.test/?compressors=zstd,snappy,zlib'
 
-test('a compressor whose library cannot be loaded is refused by name, with the package to install', () => {
+test('a compressor is refused if its library cannot be loaded, and the message names the compressor and the package to install', () => {
   const asked: string[] = []
   const problems = compressorProblems('cluster1', uri, (library) => {
     asked.push(library.package)
@@ -18,7 +18,7 @@ test('a compressor whose library cannot be loaded is refused by name, with the p
   ])
 })
 
-test('compressors whose libraries are there are accepted, and no compressor needs none', () => {
+test('compressors whose libraries can be loaded are accepted; zlib and none need no library', () => {
   expect(compressorProblems('cluster0', uri, () => true)).toEqual([])
   expect(compressorProblems('cluster0', 'mongodb://db.test/?compressors=zlib,none', () => false)).toEqual([])
   expect(compressorProblems('cluster0', 'mongodb://db.test/', () => false)).toEqual([])

@@ -7,7 +7,7 @@ import { askForYes } from '../../src/cli/confirm.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
-/** The question before commit and reverse: who is asked, what is shown, and what is sent. */
+/** Before commit and reverse the client asks the operator. The tests cover when it asks, what it shows, and what it sends. */
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {
@@ -23,7 +23,7 @@ async function servedInstance() {
   return { instance, url: `http://127.0.0.1:${server.port}` }
 }
 
-/** Without `answer` there is no terminal. */
+/** Runs the client. If `answer` is left out, the client has no terminal. */
 async function run(request: Partial<ClientRequest> & Pick<ClientRequest, 'urls'>, answer?: boolean) {
   const [printed, said, shown]: [string[], string[], string[]] = [[], [], []]
   const output: ClientOutput = {
@@ -51,21 +51,21 @@ test('a commit is sent only after it is confirmed, and the question shows both c
   expect(instance.calls.map(({ command }) => command)).toEqual(['commit'])
 })
 
-test('reverse shows the direction now and the one after it', async () => {
+test('the question before reverse shows the direction now and the direction after the reversal', async () => {
   const { instance, url } = await servedInstance()
   const { shown } = await run({ command: 'reverse', urls: [url] }, true)
   expect(shown).toMatch(/now +cluster0: \S+ -> cluster1: \S+ +then +cluster1: \S+ -> cluster0/)
   expect(instance.calls.map(({ command }) => command)).toEqual(['reverse'])
 })
 
-test('nobody is asked without a terminal, or with --yes', async () => {
+test('the client does not ask without a terminal or with --yes', async () => {
   const { instance, url } = await servedInstance()
   expect((await run({ urls: [url] })).exitCode).toBe(0)
   expect(await run({ urls: [url], confirms: false }, false)).toMatchObject({ exitCode: 0, shown: '' })
   expect(instance.calls).toHaveLength(2)
 })
 
-test('the operator is also asked when no instance answers, because one may answer by the time of the command', async () => {
+test('the client also asks when no instance answers, because one may answer when the command is sent', async () => {
   const { exitCode, shown } = await run({ urls: ['http://127.0.0.1:1'] }, false)
   expect(exitCode).toBe(1)
   expect(shown).toMatch(

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events'
 import { expect, test, vi } from 'vitest'
 import { ConnectionsByAddress } from '../../src/api/connections-by-address.ts'
 
-/** The parts of a socket that are used; `close` emits its close event. */
+/** Returns the parts of a socket that the class uses. `close` emits the close event of the socket. */
 function socket(remoteAddress: string | undefined) {
   const emitter = new EventEmitter()
   const destroy = vi.fn()
@@ -18,7 +18,7 @@ test('an address has at most the maximum number of connections, and can open new
   if (!first || !second || !third || !other) throw new Error('unreachable')
   expect([first, second, third, other].map((one) => connections.admit(one))).toEqual([true, true, false, true])
   expect([first, second, third, other].map((one) => one.destroy.mock.calls.length)).toEqual([0, 0, 1, 0])
-  // A refused connection does not count.
+  // A refused connection does not count, so its close frees nothing.
   third.close()
   expect(connections.admit(socket('10.0.0.1'))).toBe(false)
   first.close()
@@ -26,7 +26,7 @@ test('an address has at most the maximum number of connections, and can open new
   expect(connections.admit(socket('10.0.0.1'))).toBe(false)
 })
 
-test('the addresses of one IPv6 host count as one', () => {
+test('all addresses of one IPv6 host count as one address', () => {
   const connections = new ConnectionsByAddress(1)
   expect(connections.admit(socket('2001:db8:0:1::1'))).toBe(true)
   expect(connections.admit(socket('2001:db8:0:1:ffff::2'))).toBe(false)

@@ -8,16 +8,19 @@ const files = readdirSync(directory)
 const pathOf = (file: string): string => (file === 'page.html' ? '/' : `/dashboard/${file}`)
 
 describe('the dashboard', () => {
-  test.each(files)('%s is served unchanged, under a content security policy that allows nothing else', async (file) => {
-    const response = await apiUnderTest().api.request(pathOf(file))
-    expect(response.status).toBe(200)
-    expect(await response.text()).toBe(readFileSync(new URL(file, directory), 'utf8'))
-    expect(response.headers.get('content-type')).toMatch(/^text\/(html|css|javascript); charset=utf-8$/)
-    const policy = response.headers.get('content-security-policy')
-    expect(policy).toMatch(/^default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; /)
-    expect(policy).toContain("frame-ancestors 'none'")
-    expect(policy).not.toMatch(/unsafe|https?:/)
-  })
+  test.each(files)(
+    '%s is served unchanged, with a content security policy that allows only resources of the instance',
+    async (file) => {
+      const response = await apiUnderTest().api.request(pathOf(file))
+      expect(response.status).toBe(200)
+      expect(await response.text()).toBe(readFileSync(new URL(file, directory), 'utf8'))
+      expect(response.headers.get('content-type')).toMatch(/^text\/(html|css|javascript); charset=utf-8$/)
+      const policy = response.headers.get('content-security-policy')
+      expect(policy).toMatch(/^default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; /)
+      expect(policy).toContain("frame-ancestors 'none'")
+      expect(policy).not.toMatch(/unsafe|https?:/)
+    },
+  )
 
   test('requests only these files, has no inline scripts or styles, and builds no markup from text', () => {
     const served = new Set([...files.map(pathOf), ...docsPaths])

@@ -6,7 +6,7 @@ import { renderDocsPage } from '../../src/api/render-docs-page.ts'
 import { anchorsOf, root } from '../docs/pages.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
-/** The pages of the documentation as an instance serves them. */
+/** An instance serves the pages of the documentation. */
 
 const { api } = apiUnderTest({ token: 'a1'.repeat(20) })
 const idsOf = (html: string): string[] => [...html.matchAll(/ id="([^"]*)"/g)].map(([, id]) => id as string)
@@ -19,7 +19,7 @@ test('all pages of docs/ are served, and the package contains them', () => {
 })
 
 test.each([...docsPaths])(
-  '%s is HTML with the headings of the page, without a token, under the policy of the dashboard',
+  '%s is served without a token, as HTML with the headings of the page and the security policy of the dashboard',
   async (page) => {
     const response = await api.request(page)
     expect(response.status).toBe(200)

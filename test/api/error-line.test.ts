@@ -3,8 +3,8 @@ import { errorLine } from '../../src/cli/error-line.ts'
 import { errorText } from '../../src/dashboard/error-text.js'
 
 /**
- * The command line and the dashboard show the details of an error that its description does not contain. The command
- * line also names the page, to which the dashboard links.
+ * The command line and the dashboard show those details of an error that its description does not contain. The command line
+ * also names the page of the documentation. The dashboard links to that page instead.
  */
 
 const docs = 'docs/troubleshooting.md#x'

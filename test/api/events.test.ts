@@ -127,7 +127,7 @@ describe('the sampler', () => {
     for (const [at] of points) expect(at).toBeGreaterThanOrEqual(now - 80)
   })
 
-  test('records totals while nobody listens, but only while a sync exists, and samples at once for a listener', async () => {
+  test('without listeners, records totals while a sync exists; samples at once for a new listener', async () => {
     const { instance, sampler } = sampled({ everyMS: 10, unheardMS: 20 })
     const { shown } = instance
     instance.shown = idleProgress
@@ -149,7 +149,7 @@ describe('the sampler', () => {
     const { received, stop } = listening(slow.sampler)
     await vi.waitFor(() => expect(received.length).toBeGreaterThan(3), patience)
     stop()
-    // A hangup of the process ends the listeners, and the recording goes on.
+    // `disconnect` ends the connections of all listeners, and the recording continues.
     const again = listening(slow.sampler)
     slow.sampler.disconnect()
     expect(again.state.ended).toBe(true)

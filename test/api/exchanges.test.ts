@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
-/** docs/logs.md: the log has each command and its answer; queries, which clients send every second, are left out. */
+/** As docs/logs.md says, the log has each command and its answer, and no queries, because clients send them every second. */
 
 test('a start is recorded with its body, and each command with its answer', async () => {
   const { post, exchanges } = apiUnderTest()
@@ -16,7 +16,7 @@ test('a start is recorded with its body, and each command with its answer', asyn
   ])
 })
 
-test('an invalid start is recorded only by its answer, because unknown fields may be secrets', async () => {
+test('of an invalid start only the answer is recorded, because unknown fields may be secrets', async () => {
   const { post, exchanges } = apiUnderTest()
   await post('/api/v1/start', { ...minimalStart, password: 'canary' })
   expect(exchanges).toMatchObject([{ uri: '/api/v1/start', status: 400 }])
@@ -30,7 +30,7 @@ test('queries and requests without the token are not recorded', async () => {
   expect(exchanges).toEqual([])
 })
 
-test('a body that is too long for a line is replaced by an empty object', async () => {
+test('the log shows an empty object instead of a body that is too long for a log line', async () => {
   const { post, exchanges } = apiUnderTest()
   const includeNamespaces = Array.from({ length: 2_000 }, (_, at) => ({ database: `database${at}` }))
   await post('/api/v1/start', { ...minimalStart, includeNamespaces })

@@ -94,7 +94,7 @@ describe('the API', () => {
     expect((await get('/healthz')).status).toBe(200)
   })
 
-  test('counts no request that needs no token, and nothing without tokens', async () => {
+  test('does not count requests that need no token, and counts nothing if no token is configured', async () => {
     const { get } = apiUnderTest({ token })
     for (let sent = 0; sent < 2 * failuresPerMinuteMax; sent += 1) {
       expect((await get('/healthz', wrong)).status).toBe(200)

@@ -5,14 +5,14 @@ const path = '/api/v1/filter'
 const shop = { database: 'shop', collections: ['orders'] }
 const zoo = { databaseRegex: { pattern: '^zoo', options: 'i' } }
 
-test('the filter reaches the instance as start would read it, and success is answered alone', async () => {
+test('the filter reaches the instance in the form that start passes on, and the answer contains only success', async () => {
   const { post, instance } = apiUnderTest()
   const reply = await post(path, { includeNamespaces: [shop, zoo], dropExcluded: true })
   expect([reply.status, reply.body]).toEqual([200, { success: true }])
   expect(instance.filtered).toEqual({ includeNamespaces: [shop, zoo], excludeNamespaces: null, dropExcluded: true })
 })
 
-test('absent fields mean no filter of that kind, and what is excluded stays on the destination', async () => {
+test('an absent field means that there is no filter of its kind, and dropExcluded is false by default', async () => {
   const { post, instance } = apiUnderTest()
   await post(path, { excludeNamespaces: [] })
   expect(instance.filtered).toEqual({ includeNamespaces: null, excludeNamespaces: null, dropExcluded: false })
@@ -29,7 +29,7 @@ test.each([
   ],
   [{ dropExcluded: 'yes' }, /^dropExcluded: must be/],
   [{ namespaces: [shop] }, /^namespaces: unknown field/],
-])('a body that is wrong is refused by its field: %j', async (body, description) => {
+])('a wrong body is refused with the name of the field: %j', async (body, description) => {
   const { post, instance } = apiUnderTest()
   const reply = await post(path, body)
   expect([reply.status, reply.body.error]).toEqual([400, 'InvalidRequest'])

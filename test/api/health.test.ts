@@ -11,7 +11,7 @@ import { tlsPem } from '../support/tls/files.ts'
 import { refused } from './parsed.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
-/** `tandem health` asks the instance that has the same options. */
+/** `tandem health` sends its request to the instance that runs with the same options. */
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {
@@ -50,13 +50,13 @@ describe('the address', () => {
     expect(urlOf([], { TANDEM_CONFIG: config, TANDEM_PORT: '27191' })).toBe('https://127.0.0.1:27191')
   })
 
-  test('is unknown for a free port', () => {
+  test('cannot be determined if the instance takes a free port', () => {
     expect(refused(['health', '--port', '0'])).toMatch(/^error: --port: with 0 the instance takes a free port/)
   })
 })
 
 describe('the exit code', () => {
-  test('is 0 if the instance answers, with TLS also if the certificate is of an unknown authority', async () => {
+  test('is 0 if the instance answers, also over TLS with a certificate of an unknown authority', async () => {
     const { api } = apiUnderTest({ token: 'x'.repeat(32) })
     for (const tls of [null, { cert: tlsPem.server, key: tlsPem.server }]) {
       const server = await serveApi({ api, port: 0, tls })
@@ -66,7 +66,7 @@ describe('the exit code', () => {
     }
   })
 
-  test('is 5 if nobody answers, or another program does', async () => {
+  test('is 5 if nothing answers, or if another program answers', async () => {
     const other: Server = createServer((_request, response) => response.writeHead(404).end()).listen(0, '127.0.0.1')
     closers.push(() => other.close())
     await new Promise((resolve) => other.once('listening', resolve))

@@ -60,7 +60,7 @@ describe('GET /api/v1/instances', () => {
     })
   })
 
-  test('answers for an instance that is IDLE', async () => {
+  test('also answers for an instance that is IDLE', async () => {
     const { body } = await shown([{ ...coordinator, coordinator: false, partitions: [], progress: idleProgress }])
     expect(body.instances[0].progress).toEqual(idleProgress)
     expect(body.totals).toMatchObject({ percent: 0, lagTimeSeconds: null })

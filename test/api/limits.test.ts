@@ -54,7 +54,7 @@ describe('limits', () => {
     [{ writeConcurrency: -1 }, 'writeConcurrency: must be at least 1'],
     [{ writeConcurrency: true }, 'writeConcurrency: must be a number'],
     [{ loadLevel: 1 }, 'loadLevel: unknown field'],
-  ])('%j is refused, naming the field and the remedy, and changes nothing', async (body, sentence) => {
+  ])('%j is refused with the name of the field and the remedy, and changes nothing', async (body, sentence) => {
     const { patch, get, instance } = limitsUnderTest()
     const reply = await patch(body)
     expect(reply).toMatchObject({ status: 400, body: { success: false, error: 'InvalidRequest' } })

@@ -2,12 +2,12 @@ import { describe, expect, test } from 'vitest'
 import type { Mismatch } from '../../src/domain/mismatch.ts'
 import { apiUnderTest } from './recording-instance.ts'
 
-/** How many differences and entries of the audit trail an answer lists. */
+/** Tests how many differences, and how many entries of the audit trail, an answer lists. */
 
 const namespace = 'app.things'
 const difference = (id: number): Mismatch => ({ namespace, kind: 'missing', id })
 
-test('mismatches lists at most as many differences as asked for, and all that are stored by default', async () => {
+test('mismatches lists at most the requested number of differences, and by default all that are stored', async () => {
   const { get, instance } = apiUnderTest()
   instance.found = { mismatches: Array.from({ length: 1_000 }, (_, at) => difference(at)), total: 4_321 }
   const whole = await get('/api/v1/verification/mismatches')
@@ -20,7 +20,7 @@ test('mismatches lists at most as many differences as asked for, and all that ar
   expect((await get('/api/v1/verification/mismatches?limit=2')).body).toMatchObject({ total: 2, truncated: false })
 })
 
-test('audit lists the newest entries, as many as asked for, and all by default', async () => {
+test('audit lists the requested number of newest entries, and by default all entries', async () => {
   const { get, post } = apiUnderTest()
   for (const command of ['pause', 'resume', 'commit']) await post(`/api/v1/${command}`)
   const commands = async (query: string): Promise<string[]> =>

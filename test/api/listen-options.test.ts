@@ -19,7 +19,7 @@ const tokenFile = file('token', `${token}\n`)
 const certificate = file('server.pem', tlsPem.server)
 const uris = ['--cluster0', 'mongodb://a', '--cluster1', 'mongodb://b']
 
-/** Parses the options of an instance with the connection strings of two clusters that no test contacts. */
+/** Parses the options of an instance. The connection strings name two clusters that no test contacts. */
 const served = (argv: string[], env: Record<string, string> = {}) => parsed.served([...uris, ...argv], env)
 const { refused } = parsed
 
@@ -51,9 +51,12 @@ describe('an instance', () => {
     expect(served(['--bind', bind, '--tlsCert', certificate])).toMatchObject({ tokens: null })
   })
 
-  test.each(['localhost', 'example.com', '', '127.1', '::ffff:127.0.0.1'])('does not take %j for loopback', (bind) => {
-    expect(refused([...uris, `--bind=${bind}`])).toMatch(/--bind/)
-  })
+  test.each(['localhost', 'example.com', '', '127.1', '::ffff:127.0.0.1'])(
+    'does not accept %j as a loopback address',
+    (bind) => {
+      expect(refused([...uris, `--bind=${bind}`])).toMatch(/--bind/)
+    },
+  )
 
   const otherKey = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey
   const onlyCertificate = tlsPem.server.slice(0, tlsPem.server.indexOf('-----BEGIN PRIVATE'))
@@ -94,7 +97,7 @@ describe('an instance', () => {
     expect(refused([...uris, ...tls.slice(0, 2), '--tlsKey', folder])).toMatch(/--tlsKey: cannot read .*EISDIR/)
   })
 
-  test('also accepts the token itself instead of a file, and never shows it', () => {
+  test('also accepts the token itself instead of a file, and never prints the token', () => {
     expect(served(['--token', token])).toMatchObject({ tokens: { control: token } })
     expect(served([], { TANDEM_TOKEN: token })).toMatchObject({ tokens: { control: token } })
     expect(refused([...uris, '--token', token, '--tokenFile', tokenFile])).toMatch(/either --token or --tokenFile/)
@@ -131,14 +134,17 @@ describe('an instance', () => {
     ['--readTokenFile', file('open-read', token.toUpperCase(), 0o644), ['--tokenFile', tokenFile]],
     ['--tlsCert', file('open.pem', tlsPem.server, 0o644), []],
     ['--tlsKey', file('open-key.pem', tlsPem.server, 0o444), ['--tlsCert', certificate]],
-  ])('refuses %s with a file that other users can read, and names the file and the remedy', (option, path, besides) => {
-    const text = refused([...uris, ...besides, option, path])
-    expect(text).toContain(
-      `error: ${option}: ${path} holds a secret, and every user of this machine can read it (mode 0`,
-    )
-    expect(text).toContain(`"chmod o-r ${path}" removes that permission`)
-    expect(text).not.toContain(token.slice(0, 20))
-  })
+  ])(
+    'refuses %s with a file that other users can read; the message names the file and the remedy',
+    (option, path, besides) => {
+      const text = refused([...uris, ...besides, option, path])
+      expect(text).toContain(
+        `error: ${option}: ${path} holds a secret, and every user of this machine can read it (mode 0`,
+      )
+      expect(text).toContain(`"chmod o-r ${path}" removes that permission`)
+      expect(text).not.toContain(token.slice(0, 20))
+    },
+  )
 
   // Kubernetes gives the group of the pod access to a Secret's files:
   // https://kubernetes.io/docs/concepts/configuration/secret/

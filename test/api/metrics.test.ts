@@ -49,7 +49,7 @@ const running: Progress = {
   },
 }
 
-/** A process that has worked. */
+/** Returns a meter with some work of each kind. */
 function worked(): WorkMeter {
   const meter = new WorkMeter()
   meter.copied(5, 500)
@@ -81,7 +81,7 @@ async function metrics(progress: () => Progress, meter?: WorkMeter) {
   return { response, text, samples }
 }
 
-/** Names of metrics, without the suffixes of histograms. */
+/** Returns the names of metrics, without the suffixes of histograms. */
 function namesOf(samples: Map<string, number>): Set<string> {
   const names = [...samples.keys()].map((key) => key.replace(/\{.*/, ''))
   const histograms = new Set(names.filter((name) => name.endsWith('_bucket')).map((name) => name.slice(0, -7)))
@@ -157,7 +157,7 @@ describe('GET /metrics', () => {
     expect(text).not.toContain('canary')
   })
 
-  test("has the same figures under mongosync's names and in its units", async () => {
+  test("has the same figures under the names of mongosync's metrics and in their units", async () => {
     const { samples } = await metrics(() => running, worked())
     expect(Object.fromEntries(samples)).toMatchObject({
       mongosync_lag_time: 2,
@@ -178,7 +178,7 @@ describe('GET /metrics', () => {
     })
   })
 
-  test('all names but those of mongosync follow Prometheus: counters, and only counters, end in _total, and no unit is abbreviated', async () => {
+  test('the names of metrics, except those of mongosync, follow Prometheus: only counters end in _total, and no unit is abbreviated', async () => {
     const { text } = await metrics(() => running, worked())
     const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => ({ name, type }))
     const conventional = types.filter(({ name }) => !/^(mongosync|verifier)_/.test(name))
@@ -199,7 +199,7 @@ describe('GET /metrics', () => {
     expect([...healthy.samples.keys()].filter((key) => key.includes('failure'))).toEqual([])
   })
 
-  test('names the cluster and the server error of a failure, without its text', async () => {
+  test('names the cluster and the server error of a failure, but not the text of the error', async () => {
     const cause = new MongoServerError({ message: 'canary', code: 13, codeName: 'Unauthorized' })
     addCircumstances(cause, { cluster: 'cluster1', command: 'find', namespace: 'canary.things' })
     const failure = toFailure(new FatalError('MissingPrivileges', 'canary', { cause }))

@@ -44,7 +44,7 @@ describe('the document', () => {
     expect(new Set(ids).size).toBe(ids.length)
   })
 
-  test('every schema in it is a JSON Schema without unresolved parts', () => {
+  test('contains only JSON Schemas without unresolved parts', () => {
     const text = JSON.stringify(document)
     expect(text).not.toMatch(/~standard|"\$ref"|"kind":"/)
     expect(text).toContain('"type":"object"')
@@ -87,7 +87,7 @@ describe('the document', () => {
 describe('the body of start', () => {
   const body = () => document.paths['/api/v1/start'].post.requestBody.content['application/json'].schema
 
-  test('has every field of the table with its type and default', () => {
+  test('has every documented field with its type and default', () => {
     const { properties, required, additionalProperties } = body()
     expect(required).toEqual(['source', 'destination'])
     expect(additionalProperties).toBe(false)

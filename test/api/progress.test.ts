@@ -46,7 +46,7 @@ describe('GET /api/v1/progress', () => {
     expect(reply.headers.get('content-type')).toMatch(/^application\/json/)
   })
 
-  test('has every field in IDLE, null except state and canCommit', async () => {
+  test('has every field in IDLE; all fields except state and canCommit are null', async () => {
     const { progress } = (await shown(idleProgress)).body
     expect(Object.keys(progress).sort()).toEqual(Object.keys(running).sort())
     const { state, canCommit, ...rest } = progress
@@ -148,7 +148,7 @@ describe('GET /api/v1/progress', () => {
     expect((await get('/api/v1/progress')).headers.get('cache-control')).toBe('no-store')
   })
 
-  test('returns a failure when progress is not available', async () => {
+  test('answers in the failure shape when progress is not available', async () => {
     const { get, instance, internalErrors } = apiUnderTest()
     instance.progress = () => {
       throw new Error('hunter2')

@@ -18,7 +18,7 @@ import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import type { WorkMeter } from '../../src/domain/work-meter.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** Records the calls of the HTTP layer and answers them as the test chooses. It does not imitate a sync. */
+/** An instance for tests of the HTTP layer. It records each call, and answers as the test chooses. It does not imitate a sync. */
 export class RecordingInstance implements Instance {
   calls: { command: string; configuration?: StartConfiguration; options?: CheckOptions; request?: CommitRequest }[] = []
   answer: () => Promise<void> = async () => {}
@@ -122,9 +122,9 @@ export interface ApiUnderTest {
   instance: RecordingInstance
   internalErrors: unknown[]
   tokensRefused: RefusedTokens[]
-  /** Commands and answers, as the log has them. */
+  /** The commands and answers, in the form in which the log contains them. */
   exchanges: object[]
-  /** Sends a POST with this body: text unchanged, anything else as JSON. */
+  /** Sends a POST request. A body that is a text is sent unchanged, any other body as JSON. */
   post(path: string, body?: unknown, headers?: Record<string, string>): Promise<Reply>
   get(path: string, headers?: Record<string, string>): Promise<Reply>
 }
@@ -190,5 +190,5 @@ export function apiUnderTest({ token, readToken, anyHost = false, meter }: Guard
   }
 }
 
-/** The smallest start that is accepted. */
+/** The smallest body of a start that is accepted. */
 export const minimalStart = { source: 'cluster0', destination: 'cluster1' }

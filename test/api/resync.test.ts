@@ -19,7 +19,7 @@ test.each([
   [{ namespaces: [{ database: '', collection: 'x' }] }, /^namespaces\[0\]\.database: must not be empty/],
   [{ namespaces: [{ ...things, regex: 1 }] }, /^namespaces\[0\]\.regex: unknown field/],
   [{ namespaces: [things], all: true }, /^all: unknown field/],
-])('a wrong body is refused, and its field named: %j', async (body, description) => {
+])('a wrong body is refused with the name of the field: %j', async (body, description) => {
   const { post, instance } = apiUnderTest()
   const reply = await post(path, body)
   expect([reply.status, reply.body.error]).toEqual([400, 'InvalidRequest'])

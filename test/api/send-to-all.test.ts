@@ -27,7 +27,7 @@ describe.each(peerCommands)('POST /api/v1/all/%s', (command) => {
   })
 })
 
-test('one refusal makes the answer a failure, which names the instance and still has every answer', async () => {
+test('if one instance refuses, the answer is a failure that names the instance and still contains every answer', async () => {
   const { post, instance } = apiUnderTest()
   const refused = { success: false, error: 'WrongState', errorDescription: 'pause is accepted in RUNNING' } as const
   const silent = { success: false, error: 'NoAnswer', errorDescription: 'has not taken the command' } as const

@@ -6,7 +6,7 @@ import { type ServedApi, type ServeOptions, serveApi } from '../../src/api/serve
 import { apiUnderTest } from './recording-instance.ts'
 
 const open: ServedApi[] = []
-/** An address of this machine that is not loopback. The server treats clients from it as remote. */
+/** An address of this machine that is not a loopback address. The server treats clients with this address as remote. */
 const ownAddress = Object.values(networkInterfaces())
   .flat()
   .find((one) => one && !one.internal && one.family === 'IPv4')?.address
@@ -23,7 +23,7 @@ afterEach(async () => {
 })
 
 /**
- * Sends `text` as raw bytes, and `later` after the first answer. Resolves with all bytes that the server sends until it closes
+ * Sends `text` as raw bytes, and `later` after the first answer. Resolves with everything that the server sends until it closes
  * the connection.
  */
 function exchange(port: number, text: string, later = ''): Promise<string> {
@@ -41,7 +41,7 @@ function exchange(port: number, text: string, later = ''): Promise<string> {
   })
 }
 
-/** The JSON body of a raw answer, whole or chunked. */
+/** Returns the JSON body of a raw answer, which may be chunked. */
 function jsonOf(answer: string): unknown {
   return JSON.parse(answer.slice(answer.indexOf('{', answer.indexOf('\r\n\r\n')), answer.lastIndexOf('}') + 1))
 }
@@ -74,7 +74,7 @@ describe('the server', () => {
       return socket
     }
     const held = [await connected(), await connected()]
-    // A refused client sees its connection closed or reset.
+    // The server closes or resets the connection of a refused client.
     for (let sent = 0; sent < 3; sent += 1) await expect(fetch(`${url}/healthz`)).rejects.toThrow()
     expect(reported).toEqual([{ connections: 1, connectionsMax: 2, remoteAddress: null }])
     for (const socket of held) socket.destroy()
@@ -90,7 +90,7 @@ describe('the server', () => {
     await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200))
   })
 
-  test.skipIf(!ownAddress)('accepts 64 connections of one address, and still serves others', async () => {
+  test.skipIf(!ownAddress)('accepts 64 connections of one address, and still serves other addresses', async () => {
     const host = ownAddress as string
     const reported: unknown[] = []
     const { server, url } = await served({
@@ -106,7 +106,7 @@ describe('the server', () => {
     for (let count = 0; count < 100; count += 1) expect((await fetch(`${url}/healthz`)).status).toBe(200)
     expect(sockets.filter(({ destroyed }) => destroyed)).toEqual([])
     sockets[0]?.destroy()
-    // The address can connect again: 403 is the answer to a Host that is not loopback.
+    // The address can connect again. The server answers 403 because the Host is not a loopback name.
     await vi.waitFor(async () => expect((await fetch(`http://${host}:${server.port}/healthz`)).status).toBe(403))
     for (const socket of sockets) socket.destroy()
   })
@@ -135,7 +135,7 @@ describe('the server', () => {
     )
   })
 
-  test('reads a large body to its end and answers 413 with a JSON failure', async () => {
+  test('reads a large body to its end and answers 413 in the failure shape', async () => {
     const { url } = await served()
     for (const bytes of [1024 * 1024 + 1, 8 * 1024 * 1024]) {
       const reply = await fetch(`${url}/api/v1/start`, { method: 'POST', body: ' '.repeat(bytes) })
@@ -202,7 +202,7 @@ describe('the server', () => {
       `${health}Host: localhost\r\nContent-Length: 9\r\n\r\n{`,
       200,
     ],
-  ])('sends only a header to a HEAD that is %s', async (_what, text, status) => {
+  ])('answers with headers only to a HEAD request that is %s', async (_what, text, status) => {
     const { server } = await served({ headersTimeoutSeconds: 0.2, requestTimeoutSeconds: 0.3 })
     const answer = await exchange(server.port, text)
     expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
@@ -213,7 +213,7 @@ describe('the server', () => {
     ['HEAD', `${health}no header\r\n\r\n`, false],
     ['POST', 'POST /api/v1/start HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n', true],
   ])(
-    'a malformed %s after an answered request is answered according to its own method',
+    'the answer to a malformed %s after another request follows the method of the malformed request',
     async (_method, text, hasBody) => {
       const { server } = await served()
       const answer = await exchange(server.port, `${health}Host: localhost\r\n\r\n`, text)
@@ -222,7 +222,7 @@ describe('the server', () => {
     },
   )
 
-  test('close lets a running command answer, and ends connections that stay idle', async () => {
+  test('close waits for the answer of a running command, and ends idle connections', async () => {
     const { server, url, instance } = await served()
     await fetch(`${url}/healthz`)
     instance.answer = () => new Promise((resolve) => setTimeout(resolve, 300))

@@ -32,7 +32,7 @@ describe('the options of an instance', () => {
     expect(served([], { TANDEM_CONFIG: config })).toMatchObject({ id: 'shardA' })
   })
 
-  test('of mongosync that have no effect may be lists in the file', () => {
+  test('may be lists in the file if they are options of mongosync that have no effect', () => {
     const hot = 'hotDocIDs:\n  - { db: app, collection: things, ids: [1, 2] }\ncreateIndexesBatchSize: 4\n'
     expect(served(['--config', yaml(clusters + hot)])).toMatchObject({
       notices: [
@@ -79,7 +79,7 @@ describe('the options of an instance', () => {
     expect(refused(['--config', config], { [name]: 'hunter2' })).not.toMatch(/hunter2/)
   })
 
-  test('the variables that Kubernetes sets for a service called tandem are not refused as misspelt', () => {
+  test('the variables that Kubernetes sets for a service called tandem are not refused as misspelled options', () => {
     const env = {
       TANDEM_SERVICE_HOST: '10.0.0.1',
       TANDEM_SERVICE_PORT: '27182',
@@ -118,7 +118,7 @@ describe('the options of an instance', () => {
 })
 
 describe('tandem config', () => {
-  test('prints no part of a password with a space, which the clients accept', () => {
+  test('prints no part of a password that contains a space', () => {
     const [secret, clusterUri] = ['hunter2 hunter2', 'mongodb://root:hunter2 hunter2@a']
     const uri = `${clusterUri}/?tlsCertificateKeyFilePassword=${secret}&tls=true`
     const argv = ['config', '--cluster0', uri, '--cluster1', clusterUri, '--redis', `redis://:${secret}@c`]

@@ -4,14 +4,14 @@ import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
 const start = '/api/v1/start'
 
-/** Sends a start. Returns the reply and the configuration that the instance receives. */
+/** Sends a start. Returns the reply and the configuration that the instance has received. */
 async function send(body: unknown) {
   const { post, instance } = apiUnderTest()
   const reply = await post(start, body)
   return { ...reply, calls: instance.calls, configuration: instance.calls[0]?.configuration }
 }
 
-/** Expects a 400 that names the field, and no call of the instance. */
+/** Expects that the API answers 400 with the name of the field and does not call the instance. */
 async function expectRefused(body: unknown, field: string, remedy: RegExp | string) {
   const reply = await send(body)
   expect(reply.status).toBe(400)
@@ -184,7 +184,7 @@ describe('fields and defaults', () => {
     }
   })
 
-  test('a refusal shows field names, never values', async () => {
+  test('a refusal contains names of fields, never their values', async () => {
     const secret = 'mongodb://root:hunter2@db.test/'
     const bodies: unknown[] = [
       { ...minimalStart, source: secret },
@@ -368,7 +368,7 @@ describe('sharding', () => {
     await expectRefused(withEntry({ ...shardingEntry(), shardCollection: {} }), keyPath, /is required/)
   })
 
-  test('key is an array of objects, each mapping one field name to a direction', async () => {
+  test('key is an array of objects, and each maps one field name to a direction', async () => {
     await expectRefused(withKey({ a: 1 }), keyPath, /an array/)
     await expectRefused(withKey([]), keyPath, /at least one field/)
     await expectRefused(withKey(['a']), `${keyPath}[0]`, /an object/)

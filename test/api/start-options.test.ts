@@ -3,7 +3,7 @@ import { parseStartBody } from '../../src/api/start-body.ts'
 import { parseCommandLine } from '../../src/cli/options.ts'
 import { refused } from './parsed.ts'
 
-/** Filters and shard keys as options of start and check: the body that they become, and what is refused. */
+/** start and check accept filters and shard keys as options. The client converts the options to the body of the request. */
 
 function bodyOf(...args: string[]): Record<string, unknown> {
   const parsed = parseCommandLine(['start', ...args], {})
@@ -11,7 +11,7 @@ function bodyOf(...args: string[]): Record<string, unknown> {
   return parsed.request.body.inline as Record<string, unknown>
 }
 
-test('--include and --exclude become the filters of the body, one element for each database', () => {
+test('--include and --exclude become the filters of the body, with one element for each database', () => {
   const included = ['shop.orders', 'zoo', 'shop.a.b', 'shop.orders', 'zoo.cats'].flatMap((name) => ['--include', name])
   expect(bodyOf(...included, '--exclude', 'zoo.tmp')).toEqual({
     includeNamespaces: [{ database: 'shop', collections: ['orders', 'a.b'] }, { database: 'zoo' }],
@@ -37,7 +37,7 @@ test('--shardKey becomes the sharding entries of the body', () => {
   expect(bodyOf('--shardKey', 'none')).toEqual({ sharding: { shardingEntries: [] } })
 })
 
-test('the API accepts the body that the options become', () => {
+test('the API accepts a body that was made from options', () => {
   const options = ['--include', 'shop.orders', '--exclude', 'shop.tmp', '--shardKey', 'shop.orders=a:1,b:hashed']
   const body = bodyOf('--source', 'cluster0', '--destination', 'cluster1', ...options)
   expect(parseStartBody(body)).toMatchObject({

@@ -6,7 +6,7 @@ const name = { title: 'name', align: 'left', cellsMin: 4 } as const
 const value = { title: 'value', align: 'right' } as const
 
 describe('renderTable', () => {
-  test('aligns columns, numbers to the right', () => {
+  test('aligns columns, and numbers to the right', () => {
     expect(
       renderTable(
         [name, value],
@@ -19,15 +19,15 @@ describe('renderTable', () => {
     ).toEqual(['name   value', 'one        1', 'three  1,000'])
   })
 
-  test('shortens only the columns that may be shortened, the widest first', () => {
+  test('shortens only columns that may be shortened, and the widest one first', () => {
     const other = { title: 'other', align: 'left', cellsMin: 4 } as const
     const rows = [['abcdefghijklmnop', '123456', 'abcdef']]
     expect(renderTable([name, value, other], rows, 24)).toEqual(['name       value  other', 'abcdefg…  123456  abcdef'])
-    // A width below the minimum widths is exceeded: each column keeps its minimum.
+    // Each column keeps its minimum width, even if the table is then wider than requested.
     expect(renderTable([name, value, other], rows, 3)[1]).toBe('abc…  123456  abc…')
   })
 
-  test('measures cells, not characters', () => {
+  test('measures widths in cells of the terminal, not in characters', () => {
     expect(['e\u0301', '分片', '🚀', 'ｱ', '\u200b', 'né'].map(widthOf)).toEqual([1, 4, 2, 1, 0, 2])
     expect(
       renderTable(

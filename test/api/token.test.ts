@@ -39,24 +39,27 @@ describe('with a token', () => {
     ['an empty one', { Authorization: 'Bearer ' }],
     ['another scheme', { Authorization: `Basic ${token}` }],
     ['the token without a scheme', { Authorization: token }],
-  ])('%s is refused everywhere with Unauthorized and without a part of the token', async (_what, headers) => {
-    const { get, post, instance } = apiUnderTest({ token })
-    for (const reply of [
-      ...(await Promise.all(paths.map((path) => get(path, headers)))),
-      await post('/api/v1/commit', {}, headers),
-    ]) {
-      expect(reply.status).toBe(401)
-      expect(reply.headers.get('WWW-Authenticate')).toBe('Bearer')
-      expect(reply.body).toMatchObject({
-        success: false,
-        error: 'Unauthorized',
-        errorDescription: expect.stringMatching(/^Authorization: .*--tokenFile/),
-      })
-      expect(JSON.stringify(reply.body)).not.toContain('a1a1')
-    }
-    expect(instance.calls).toEqual([])
-    expect(instance.recorded).toMatchObject([{ command: 'commit', error: 'Unauthorized', admitted: false }])
-  })
+  ])(
+    '%s is refused on every path with Unauthorized, and the answer contains no part of the token',
+    async (_what, headers) => {
+      const { get, post, instance } = apiUnderTest({ token })
+      for (const reply of [
+        ...(await Promise.all(paths.map((path) => get(path, headers)))),
+        await post('/api/v1/commit', {}, headers),
+      ]) {
+        expect(reply.status).toBe(401)
+        expect(reply.headers.get('WWW-Authenticate')).toBe('Bearer')
+        expect(reply.body).toMatchObject({
+          success: false,
+          error: 'Unauthorized',
+          errorDescription: expect.stringMatching(/^Authorization: .*--tokenFile/),
+        })
+        expect(JSON.stringify(reply.body)).not.toContain('a1a1')
+      }
+      expect(instance.calls).toEqual([])
+      expect(instance.recorded).toMatchObject([{ command: 'commit', error: 'Unauthorized', admitted: false }])
+    },
+  )
 
   test('the right token is accepted, and /healthz needs none', async () => {
     const { get, post, instance } = apiUnderTest({ token })
@@ -75,7 +78,7 @@ describe('with a token', () => {
     expect((await get('/', { Host: 'evil.test' })).status).toBe(403)
   })
 
-  test('a foreign page is refused although it has the token', async () => {
+  test('a request of a foreign page is refused even with the token', async () => {
     const { get } = apiUnderTest({ token })
     expect((await get('/api/v1/progress', { ...bearer, Host: 'evil.test' })).status).toBe(403)
     expect((await get('/api/v1/progress', { ...bearer, Origin: 'http://evil.test' })).status).toBe(403)
@@ -86,7 +89,7 @@ describe('with a token that only reads as well', () => {
   const readToken = 'b2'.repeat(20)
   const reading = { Authorization: `Bearer ${readToken}` }
 
-  test('the token that only reads is accepted for every GET, and the other token for everything', async () => {
+  test('the token that only reads is accepted for every GET request, and the other token for every request', async () => {
     const { api, get, post } = apiUnderTest({ token, readToken })
     for (const path of ['/api/v1/progress', '/api/v1/audit', '/metrics', '/openapi.json', '/api/v1/limits']) {
       for (const headers of [reading, bearer]) expect((await api.request(path, { headers })).status).toBe(200)
@@ -115,7 +118,7 @@ describe('with a token that only reads as well', () => {
     },
   )
 
-  test('the answers say which token was sent, also those that refuse a command', async () => {
+  test('each answer says which token was sent, also an answer that refuses a command', async () => {
     const { api } = apiUnderTest({ token, readToken })
     const access = async (path: string, init: RequestInit) =>
       (await api.request(path, init)).headers.get('Tandem-Access')
@@ -168,7 +171,7 @@ describe('over TLS', () => {
     return { exitCode, reply, said: said.join('\n') }
   }
 
-  test('a command and wait are accepted with the token', async () => {
+  test('the client commands commit and wait succeed with the token', async () => {
     const { instance, url } = await served()
     expect(await run('commit', url, trusted)).toEqual({ exitCode: 0, reply: { success: true }, said: '' })
     expect(instance.recorded).toMatchObject([{ command: 'commit', outcome: 'accepted', admitted: true }])
@@ -190,7 +193,7 @@ describe('over TLS', () => {
     expect(instance.recorded).toEqual([])
   })
 
-  test('connections with plain HTTP and TLS 1.1 are closed, and others are still answered', async () => {
+  test('connections with plain HTTP or TLS 1.1 are closed, and other connections are still answered', async () => {
     const { port, url } = await served()
     await expect(ask(`http://localhost:${port}/healthz`, { method: 'GET', body: null })).rejects.toThrow()
     const old = { port, host: 'localhost', ca: tlsPem.authority, maxVersion: 'TLSv1.1', minVersion: 'TLSv1' } as const

@@ -34,7 +34,7 @@ describe('checkUri', () => {
     ['=root=3D', '?authMechanism=SCRAM-SHA-256', /with =2C or =3D after another equals sign/],
     ['root%2C', '?authMechanism=SCRAM-SHA-1', /^cluster0: a user name with a comma or an equals sign.*SCRAM-SHA-1/],
     ['root=', '?authMechanism=scram-sha-1', /SCRAM-SHA-256$/],
-  ])('the user %s%s, which the driver would encode incorrectly, is refused', (user, options, expected) => {
+  ])('the user %s%s is refused, because the driver would encode it incorrectly', (user, options, expected) => {
     const problems = checkUri('cluster0', `mongodb://${user}:hunter2@db.test/${options}`)
     expect(problems).toEqual([expect.stringMatching(expected)])
     expect(problems[0]).not.toMatch(/root|hunter2|db\.test/)
@@ -78,7 +78,7 @@ describe('checkUri', () => {
     'mongodb+srv://root:hunter2@a:27017/',
     'mongodb+srv://root:hunter2@a,b/',
     'mongodb://root:hunter2%@a',
-  ])('%j is not a connection string, and is not repeated', (uri) => {
+  ])('%j is refused because it is not a connection string, and the refusal does not repeat it', (uri) => {
     const problems = checkUri('cluster0', uri)
     expect(problems).toHaveLength(1)
     expect(problems[0]).toMatch(/^cluster0: not a MongoDB connection string; give /)
@@ -90,7 +90,7 @@ describe('checkUri', () => {
   })
 })
 
-test('the options of a connection string have the values that the driver reads', () => {
+test('tandem reads the same values of connection-string options as the driver', () => {
   const uri = 'mongodb://a/?TLSInsecure=True&tlsCertificateKeyFile=/a+b%2B.pem#&tlsAllowInvalidHostnames=true'
   expect(certificateKeyFileOf(uri)).toBe('/a b+.pem')
   expect(unverifiedOptionsOf(uri)).toEqual(['tlsInsecure'])
@@ -142,7 +142,7 @@ describe('redactUri and redactUris', () => {
     )
   })
 
-  /** The specification as regular expressions, which take cubic time on hostile text. */
+  /** The specification as regular expressions. On hostile text they take cubic time. */
   const reference = (text: string): string =>
     text.includes('://')
       ? text
@@ -171,7 +171,7 @@ describe('redactUri and redactUris', () => {
     'authMechanismProperties',
   ]
 
-  test('property: redacts the same text as the regular expressions', () => {
+  test('property: redactUris redacts the same text as the regular expressions', () => {
     const text = fc
       .array(fc.constantFrom(...pieces, 'mongodb://', 'u:p'), { maxLength: 14 })
       .map((parts) => parts.join(''))
@@ -183,7 +183,7 @@ describe('redactUri and redactUris', () => {
     )
   })
 
-  test('property: hostile text takes no more than 2 microseconds for each character', () => {
+  test('property: redactUris takes at most 2 microseconds for each character of a hostile text', () => {
     const length = 100_000
     const hostile = fc.array(fc.constantFrom(...pieces), { minLength: 1, maxLength: 4 })
     fc.assert(

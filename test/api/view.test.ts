@@ -39,7 +39,7 @@ describe('rates', () => {
     expect(ratesOf(history)).toEqual({ bytes: 100_000, events: 100, copyEnds: 60 })
   })
 
-  test('are unknown after one sample, and across a restart, which counts from zero', () => {
+  test('are unknown after only one sample, and across a restart, because the counters restart from zero', () => {
     const nothing = { bytes: null, events: null, copyEnds: null }
     expect(ratesOf([copying(0, 5)])).toEqual(nothing)
     expect(ratesOf([copying(0, 5_000_000), copying(1_000, 1_000_000)])).toEqual(nothing)
@@ -80,7 +80,7 @@ test.each([
 describe('view', () => {
   const half = [copying(0, 0, 4), copying(10_000, 5_000_000, 2)]
 
-  test('shows for one instance the state, the copy with rate and time left, the lag with its history, and events', () => {
+  test('for one instance, shows the state, the copy with its rate and time left, the lag with its history, and the events', () => {
     const lines = view(half, 120)
     expect(lines[0]).toBe('00:00:10  RUNNING (collection copy), copied 50.00 %, lag 2 s')
     expect(lines[1]).toBe('copy    ████████████░░░░░░░░░░░░  50.00 %  5.0 MB of 10.0 MB  500.0 kB/s  10 s left')
@@ -89,7 +89,7 @@ describe('view', () => {
     expect(lines).toHaveLength(4)
   })
 
-  test('shows with the copy how many collections converge', () => {
+  test('shows next to the copy how many collections converge', () => {
     const collectionCopy = { estimatedCopiedBytes: 5_000_000, estimatedTotalBytes: 10_000_000 }
     const one = (convergingCollections: number): InstanceRow =>
       row('a', { state: 'RUNNING', info: 'collection copy', collectionCopy, convergingCollections })
@@ -97,7 +97,7 @@ describe('view', () => {
     expect(view([sample(0, [one(1_200)])], 120)[1]).toMatch(/ {2}1,200 collections converging$/)
   })
 
-  test('shows for several instances a table, and their messages in full', () => {
+  test('for several instances, shows a table, and their messages in full', () => {
     const failure = { error: 'DuplicateKey' as const, errorDescription: `why, ${'x'.repeat(200)}` }
     const lines = view([sample(0, [row('a', { state: 'RUNNING' }), row('b', { state: 'FAILED', failure })])], 80)
     const table = lines.findIndex((line) => line.startsWith('instance'))
@@ -130,7 +130,7 @@ describe('view', () => {
     )
   })
 
-  test('shows only the state before a sync', () => {
+  test('shows only the state before a sync has started', () => {
     const idle: Sample = { at: 0, answered: [idleProgress], unanswered: [], rows: [], totals: totalsOf([]) }
     expect(headline(idle)).toBe('IDLE')
     expect(view([idle], 80)).toEqual(['00:00:00  IDLE'])

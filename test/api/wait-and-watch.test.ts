@@ -38,7 +38,7 @@ async function wait(request: Partial<WaitRequest> & Pick<WaitRequest, 'urls' | '
 }
 
 describe('wait', () => {
-  test('ends with 0 when all instances have reached the condition, and shows their state until then', async () => {
+  test('exits with 0 when all instances have reached the condition, and shows their state until then', async () => {
     const [one, two] = [await served({ state: 'RUNNING', canCommit: true }), await served({ state: 'RUNNING' })]
     const { exitCode, printed, notes } = await wait({ urls: [one.url, two.url], until: 'canCommit' }, () => {
       two.instance.shown = { ...two.instance.shown, canCommit: true }
@@ -55,7 +55,7 @@ describe('wait', () => {
     }
   })
 
-  test('ends with 1 when an instance is FAILED, and prints the failure', async () => {
+  test('exits with 1 when an instance is FAILED, and prints the failure', async () => {
     const failure = { error: 'VerificationFailed' as const, errorDescription: 'run tandem repair' }
     const [one, two] = [await served({ state: 'RUNNING' }), await served({ state: 'FAILED', failure })]
     expect(await wait({ urls: [one.url, two.url], until: 'committed' })).toMatchObject({
@@ -67,7 +67,7 @@ describe('wait', () => {
     })
   })
 
-  test('ends with 3 when it takes too long, and names the instances that did not answer', async () => {
+  test('exits with 3 when the time limit has passed, and names the instances that did not answer', async () => {
     const stopped = await served()
     await stopped.close()
     const { url } = await served({ state: 'RUNNING' })
@@ -77,7 +77,7 @@ describe('wait', () => {
     expect(said).toEqual([expect.stringContaining(stopped.url)])
   })
 
-  test('ends with 4 and the reason when an instance denies access, because waiting does not help', async () => {
+  test('exits with 4 and the reason when an instance denies access, because waiting would not help', async () => {
     const { api } = apiUnderTest({ token: 'the-only-token-that-is-accepted' })
     const server = await serveApi({ api, port: 0 })
     closers.push(server.close)

@@ -16,8 +16,8 @@ import { SharedStream } from '../../src/mongo/shared-stream.ts'
 import { emptiedClusters, type TwoClusters } from './two-clusters.ts'
 
 /**
- * Collections whose documents have no events: those that the source drops and creates again with their former UUIDs, as
- * `mongorestore --preserveUUID` does, and those that cloneCollectionAsCapped writes.
+ * The documents of some collections have no events: of collections that the source drops and creates again with their former
+ * UUIDs, as `mongorestore --preserveUUID` does, and of collections that cloneCollectionAsCapped writes.
  */
 
 let two: TwoClusters
@@ -47,7 +47,7 @@ async function identityOf(name: string): Promise<UUID> {
   return new UUID((found as unknown as { info: { uuid: Binary } }).info.uuid.buffer)
 }
 
-/** What mongorestore sends for a collection of a dump. */
+/** Sends the commands that mongorestore sends for a collection of a dump. */
 async function restore(name: string, uuid: UUID, documents: Row[]): Promise<void> {
   const o = { create: name, idIndex: { v: 2, key: { _id: 1 }, name: '_id_' } }
   await two.sourceClient.db('admin').command({ applyOps: [{ op: 'c', ns: 'app.$cmd', ui: uuid, o }] })
@@ -110,18 +110,18 @@ async function synced(...documents: Row[]): Promise<ClusterTime> {
   return await now()
 }
 
-it('a collection that was created again with its UUID before its drop is followed is converged', async () => {
+it('if a collection was created again with its UUID before tandem applies its drop, tandem converges the collection', async () => {
   const start = await synced({ _id: 1 }, { _id: 2 })
   const uuid = await identityOf('things')
   await things().drop()
   await restore('things', uuid, [{ _id: 1 }])
   const requested = await applySince(start)
   expect(requested).toEqual(['app.things'])
-  // No stored position is after the drop, so it is read again.
+  // The stored position is not after the drop, so the next run reads the drop again.
   expect((await two.metadata.loadPosition(0))?.time).toBeLessThanOrEqual(start + 1n)
 })
 
-it('a collection that was created again with its UUID before a rename over it is followed is converged', async () => {
+it('if a collection was created again with its UUID before tandem applies a rename over it, tandem converges the collection', async () => {
   const start = await synced({ _id: 1 }, { _id: 2 })
   const uuid = await identityOf('things')
   await source().collection<Row>('other').insertOne({ _id: 3 })
@@ -131,7 +131,7 @@ it('a collection that was created again with its UUID before a rename over it is
   expect(await applySince(start)).toEqual(['app.things'])
 })
 
-it('no convergence is requested again for a drop that precedes the last one', async () => {
+it('a drop that precedes the last convergence does not request another one', async () => {
   const start = await synced({ _id: 1 }, { _id: 2 })
   const uuid = await identityOf('things')
   await things().drop()
@@ -143,7 +143,7 @@ it('no convergence is requested again for a drop that precedes the last one', as
   await two.expectEqual('app')
 })
 
-it('a drop that is followed before the collection is created again needs no convergence', async () => {
+it('if tandem applies a drop before the collection is created again, no convergence is needed', async () => {
   const start = await synced({ _id: 1 }, { _id: 2 })
   const uuid = await identityOf('things')
   await things().drop()
@@ -154,7 +154,7 @@ it('a drop that is followed before the collection is created again needs no conv
   await two.expectEqual('app')
 })
 
-it('a collection whose name belongs to a collection with another UUID by then needs no convergence', async () => {
+it('if the name of a dropped collection belongs to a collection with another UUID, no convergence is needed', async () => {
   const start = await synced({ _id: 1 }, { _id: 2 })
   await things().drop()
   await things().insertOne({ _id: 4 })
@@ -165,7 +165,7 @@ it('a collection whose name belongs to a collection with another UUID by then ne
   await two.expectEqual('app')
 })
 
-it('a collection that cloneCollectionAsCapped has written is converged', async () => {
+it('tandem converges a collection that cloneCollectionAsCapped has written', async () => {
   const start = await synced({ _id: 1 }, { _id: 2 })
   await source().command({ cloneCollectionAsCapped: 'things', toCollection: 'clone', size: 100_000 })
   expect(await applySince(start)).toEqual(['app.clone'])
@@ -177,6 +177,6 @@ it('an application that creates a capped collection and inserts into it causes n
   await ring.insertMany([{ _id: 1 }, { _id: 2 }])
   await source().createCollection('empty', { capped: true, size: 100_000 })
   expect(await applySince(start)).toEqual([])
-  // Its size is deferred until commit, so only the documents are equal.
+  // The capped size is deferred until the commit, so the test compares only the documents.
   expect(await two.destinationClient.db('app').collection<Row>('ring').distinct('_id')).toEqual([1, 2])
 })

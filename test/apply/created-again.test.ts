@@ -27,14 +27,14 @@ const dropOf = (coll: string, db = 'app') => ({
   time: 5n,
 })
 
-it('a drop without a UUID concerns the collection of that name, which is converged if the destination still has it', () => {
+it('a drop without a UUID belongs to the collection of that name, and tandem converges the collection if the destination still has it', () => {
   const catalog = catalogOf(entryOf('things'), entryOf('others'))
   const dropped = droppedBy([dropOf('things'), dropOf('others', 'elsewhere'), dropOf('a view')], catalog, true)
   expect(dropped.map(({ entry }) => entry.name)).toEqual(['things'])
   expect(createdAgain(dropped, catalog)).toEqual(new Map([['things', 'app.things']]))
 })
 
-it('nothing is converged when the destination has dropped or replaced the collection, or it was converged after the drop', () => {
+it('nothing converges if the destination has dropped or replaced the collection, or if the collection has converged after the drop', () => {
   const before = catalogOf(entryOf('things'))
   const dropped = droppedBy([dropOf('things')], before, true)
   const other = { ...entryOf('things'), destinationUUID: 'another' }
@@ -49,7 +49,7 @@ it('a dropped collection is omitted when the destination does not have it yet', 
   expect(droppedBy([dropOf('things')], catalogOf({ ...entryOf('things'), destinationUUID: null }), true)).toEqual([])
 })
 
-it('from 6.0 on, a drop without a UUID concerns a view, and not a collection that later got the name of the view', () => {
+it('from 6.0 on, a drop without a UUID belongs to a view, and not to a collection that later got the name of the view', () => {
   const catalog = catalogOf(entryOf('things'))
   expect(droppedBy([dropOf('things')], catalog, false)).toEqual([])
 })

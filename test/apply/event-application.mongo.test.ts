@@ -24,7 +24,7 @@ import {
 import { failPoint, holdCopy } from '../support/fail-point.ts'
 import { destinationName } from './two-clusters.ts'
 
-/** Events between the stream and the destination: which step waits for which, and when a position is stored. */
+/** Tests the order of the steps between the change stream and the destination, and when a position is stored. */
 
 useTwoClusters()
 
@@ -42,7 +42,7 @@ async function now(): Promise<ClusterTime> {
   return clusters.source.latest
 }
 
-/** Creates an application of all later events of `things` and of the other entries, which calls `follow` for DDL. */
+/** Creates an event application for all later events of `things` and of the other entries. It calls `follow` for DDL. */
 async function applicationOf(
   follow: () => Promise<void> = async () => {},
   options = {},
@@ -74,7 +74,7 @@ async function applicationOf(
   })
 }
 
-it('DDL is followed when all earlier events and no later events are applied', async () => {
+it('DDL is applied when all earlier events, and no later ones, have been applied', async () => {
   const appliedAtFollow: number[] = []
   const application = await applicationOf(async () => {
     appliedAtFollow.push(await applied())
@@ -92,7 +92,7 @@ it('DDL is followed when all earlier events and no later events are applied', as
   expect(appliedAtFollow).toEqual([200])
 })
 
-it('an event of an unknown kind fails the run with its name, and no stored position passes it', async () => {
+it('an event of an unknown kind fails the run with the name of the kind, and no stored position is after that event', async () => {
   const application = await applicationOf()
   const { source: cluster, metadata } = clusters
   await things().insertMany(rows(0, 3))
@@ -118,7 +118,7 @@ it('an event of an unknown kind fails the run with its name, and no stored posit
   expect((await metadata.loadPosition(0))?.time).toBeLessThan(unknown)
 })
 
-it('an event of an unknown collection that the source has requests its convergence, and no stored position passes it', async () => {
+it('an event of an unknown collection that exists on the source requests its convergence, and no stored position is after that event', async () => {
   const requested: string[] = []
   const converge = async (collections: ReadonlyMap<string, string>, stopped: AbortSignal): Promise<never> => {
     requested.push(...collections.values())
@@ -150,7 +150,7 @@ it('the stored position covers applied events only, not all events that were rea
   const run = application.run()
   await held.reached()
   const before = getMores()
-  // Each getMore waits for half a second on an idle source, so positions could have been stored meanwhile.
+  // On an idle source each getMore takes half a second, so tandem had time to store positions.
   await vi.waitFor(() => expect(getMores()).toBeGreaterThan(before + 4), 20_000)
   expect((await metadata.loadPosition(0))?.time).toBeLessThan(written)
   expect(application.appliedTime).toBeLessThan(written)
@@ -166,7 +166,7 @@ it('while a position is being stored, later ones do not wait in a queue', async 
   const store = metadata.savePositions.bind(metadata)
   const slow = deferred<void>()
   const stored = vi.spyOn(metadata, 'savePositions').mockImplementation(async (...position) => {
-    // The first one is the start of the run.
+    // The first position is that of the start of the run.
     if (stored.mock.calls.length > 1) await slow.promise
     await store(...position)
   })
@@ -181,7 +181,7 @@ it('while a position is being stored, later ones do not wait in a queue', async 
   await vi.waitFor(() => expect(stored).toHaveBeenCalledTimes(2), 20_000)
   const getMores = () => reads.mock.calls.filter(([, command]) => 'getMore' in command).length
   const before = getMores()
-  // Each getMore waits for half a second on an idle source, so several positions could have been stored meanwhile.
+  // On an idle source each getMore takes half a second, so tandem had time to store several positions.
   await vi.waitFor(async () => {
     await now()
     expect(getMores()).toBeGreaterThan(before + 6)
@@ -194,8 +194,8 @@ it('while a position is being stored, later ones do not wait in a queue', async 
   expect((await metadata.loadPosition(0))?.time).toBe(application.appliedTime)
 })
 
-// Changes under the excluded name have no events. The rename back to the selected name has one, but it is older than the
-// convergence, so it requests no other.
+// Changes under the excluded name have no events. The rename back to the selected name has an event, but that event is older
+// than the convergence, so it requests no other convergence.
 it.each<[string, Row[], () => Promise<unknown>, () => Promise<unknown>]>([
   ['lost', rows(1, 2), () => things().deleteOne({ _id: 1 }), () => hidden().insertOne({ _id: 1 })],
   ['resurrected', rows(2, 3), () => things().insertOne({ _id: 1 }), () => hidden().deleteOne({ _id: 1 })],
@@ -249,7 +249,7 @@ it('a drain to the time of a transaction of many batches applies the whole trans
   const { ts } = committed[0] as unknown as { ts: { toBigInt(): bigint } }
   application.drainTo(ts.toBigInt())
   const run = application.run()
-  // A later oplog entry lets the stream pass that time.
+  // Only with a later oplog entry does the position of the stream pass that time.
   await now()
   await run
   expect(await applied()).toBe(count)
@@ -346,7 +346,7 @@ it('events are applied while the tombstones of an ended copy are removed, and th
   await things().insertMany(rows(0, 10))
   await vi.waitFor(async () => expect(await applied()).toBe(10), 20_000)
   application.drain()
-  // The run stops the removal, and ends only when the removal of this page has ended. The other pages are left.
+  // The end of the run stops the removal, but waits until this page is removed. The other pages remain.
   await vi.waitFor(() => expect(close).toHaveBeenCalled(), 20_000)
   removing.resolve()
   await run

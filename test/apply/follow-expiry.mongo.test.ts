@@ -34,13 +34,13 @@ it.each([
     neverExpires,
   ],
   [
-    'a TTL index is replaced by a plain one of the same name',
+    'a TTL index is replaced by a plain index of the same name',
     { expireAfterSeconds: 3_600 },
     () => replace({}),
     undefined,
   ],
 ])(
-  '%s: the index on the destination changes too, and expires nothing before the commit',
+  '%s: the index on the destination changes too, and no document expires there before the commit',
   async (_, options, change, expected) => {
     await things().createIndex({ at: 1 }, { name: 'at', ...options })
     const catalog = new Catalog()

@@ -33,7 +33,7 @@ const entry = (name: string): CatalogEntry => ({
 const idElement = (id: number) => Buffer.from([0x10, 0x5f, 0x69, 0x64, 0, id, 0, 0, 0])
 const idIn = (identity: Identity) => identity.idElement[5] as number
 
-/** An event whose document, if it has one, contains the time of the event. */
+/** Creates an event. If it has a document, the document contains the time of the event. */
 function event(kind: ChangeEvent['kind'], time: number): ChangeEvent {
   const document = kind === 'insert' || kind === 'replace' ? Buffer.from([time & 0xff, time >> 8]) : null
   return {
@@ -131,7 +131,7 @@ const put = fc.record({
 })
 
 describe('lanes', () => {
-  it('send every change once, send the changes of one document in order, and report only acknowledged changes as safe', async () => {
+  it('send every change once, send the changes of each document in order, and report only acknowledged changes as safe', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] })
     onTestFinished(() => {
       vi.useRealTimers()
@@ -219,7 +219,7 @@ describe('lanes', () => {
     )
   })
 
-  it('hold slowly arriving events for a moment, then send them without another call of sendDue', async () => {
+  it('hold events that arrive slowly for a moment, and then send them without another call of sendDue', async () => {
     const bench = new Bench(1)
     for (let id = 0; id < 5; id++) {
       bench.lanes.put(0, entry('c'), event('insert', id + 1), idElement(id), false)
@@ -242,7 +242,7 @@ describe('lanes', () => {
     expect(bench.sent.map(({ notBefore }) => notBefore)).toEqual([9n])
   })
 
-  it('make the reader wait while they are full, and let it continue when they are not', async () => {
+  it('make the reader wait while they are full, and let it continue when there is capacity again', async () => {
     const bench = new Bench(2)
     const large = { ...event('insert', 1), document: Buffer.alloc(10 * 1024 * 1024) }
     for (let id = 0; id < 4; id++) bench.lanes.put(id % 2, collections[0] as CatalogEntry, large, idElement(id), false)
@@ -309,7 +309,7 @@ describe('folding events of one document', () => {
     expect(folded(...kinds)).toMatchObject(expected)
   })
 
-  it('moves a document that was inserted again to the end when the order matters', async () => {
+  it('moves a document that was inserted again to the end if the order of documents matters', async () => {
     const order = async (reorder: boolean) => {
       const bench = new Bench(1)
       for (const [id, kind] of [

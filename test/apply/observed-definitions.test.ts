@@ -29,7 +29,7 @@ describe('definitions that were observed ahead of their events', () => {
     expect(observed.hasAll(touching(one, two), 20n, known)).toBe(false)
   })
 
-  it('cover a collection that no longer existed at the read', () => {
+  it('cover a collection that no longer existed when the catalog was read', () => {
     const observed = new ObservedDefinitions()
     observed.add({ database: 'app', time: 10n, indexesOf: new Set() })
     expect(observed.hasAll(touching(one), 10n, gone)).toBe(true)

@@ -10,7 +10,7 @@ import { SharedStream } from '../../src/mongo/shared-stream.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
-/** The position at which an instance starts when its partitions have different positions. */
+/** Tests the position at which an instance starts when its partitions have different positions. */
 
 const one = oneSet()
 

@@ -19,15 +19,15 @@ export interface Rules {
   record: 'before the delete' | 'after the delete' | 'never'
   /** After a crash, the process assumes that identities may be recorded, because it does not remember. */
   assumesRecordsAfterCrash: boolean
-  /** "copied" is stored only when the records are reconciled. */
+  /** "copied" is stored only after the records are reconciled. */
   reconcilesBeforeCopied: boolean
-  /** "done" is stored only when the insert is acknowledged. */
+  /** "done" is stored only after the insert is acknowledged. */
   doneAfterInsert: boolean
   /** A position is stored only when everything up to it is acknowledged. */
   positionAfterWrite: boolean
   /** What the convergence does with a differing or extra document. */
   differing: 'recorded' | 'replaced'
-  /** What the convergence does with a missing document whose insert is refused because a document exists by now. */
+  /** What the convergence does with a missing document whose insert is refused because the document exists by now. */
   refused: 'recorded' | 'ignored'
   /** The owner that ends the copy asks the store whether other instances have recorded identities. */
   asksStore: boolean
@@ -82,7 +82,7 @@ interface State {
   /** Number of acknowledged events, and the state of the next one. */
   applied: number
   within: 'begin' | 'recorded' | 'remembered' | 'deleted'
-  /** The end of the copy. */
+  /** How far the end of the copy has come. */
   ending: 'no' | 'reconciled' | 'marked' | 'ended'
 
   /** Whether the process remembers that it has recorded an identity. It does so a step after the record is stored. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { explore, type Outcome, type Rules, rules, type SourceStep } from './resurrection-model.ts'
 
-/** Every sequence of up to `length` changes that a source can make to one document. */
+/** Returns every sequence of up to `length` changes that a source can make to one document. */
 function histories(exists: boolean, length: number): SourceStep[][] {
   if (length === 0) return [[]]
   const first: SourceStep[] = exists ? ['update', 'delete'] : ['insert']
@@ -135,7 +135,7 @@ describe('a document of a converging collection', () => {
     expect(tryAll(broken, crashes, existing).violation).not.toBeNull()
   })
 
-  describe('whose older events are applied while or after it converges, after changes without events', () => {
+  describe('whose older events are applied during or after its convergence, and which changed without events', () => {
     const older = [...histories(true, 2), ...histories(false, 2)]
     const behind = existing
       .filter(({ steps }) => steps.length <= 1)

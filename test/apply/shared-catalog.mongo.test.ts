@@ -5,7 +5,7 @@ import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
-/** One set is the source and the destination. The latter does not have the collection under the UUID in the catalog. */
+/** One replica set is both source and destination. It has no collection with the catalog's UUID of the destination collection. */
 
 const one = oneSet()
 let entry: CatalogEntry
@@ -25,7 +25,7 @@ beforeEach(async () => {
   } as unknown as SharedCatalogParts)
 })
 
-/** The destination is found without the collection at each of these times (s). */
+/** Lets tandem find at each of these times, in seconds, that the destination does not have the collection. */
 async function missedAt(...seconds: number[]): Promise<void> {
   const now = vi.spyOn(performance, 'now')
   try {
@@ -42,7 +42,7 @@ it('refuses a collection that the destination does not have for more than ten se
   await expect(missedAt(100, 104, 108, 112)).rejects.toMatchObject({ failure: 'DestinationConflict' })
 })
 
-it('does not add an absence of long ago to the next one', async () => {
+it('does not count an absence long ago together with the next one', async () => {
   await missedAt(100, 104, 108, 5_000, 5_004, 5_008)
   await expect(missedAt(5_012)).rejects.toMatchObject({ failure: 'DestinationConflict' })
 })

@@ -21,7 +21,7 @@ import type { ReplicaSet } from '../support/replica-set.ts'
 export const sourceName = 'source-under-test'
 export const destinationName = 'destination-under-test'
 
-/** A source, a destination, and the dependencies of reconciling them. */
+/** A source, a destination, and the dependencies that their reconciliation needs. */
 export class TwoClusters {
   readonly source: Cluster
   readonly destination: Cluster
@@ -31,7 +31,7 @@ export class TwoClusters {
   readonly context: TestContext = testContext()
   dropVanishedIndexes: (entry: CatalogEntry) => Promise<boolean> = async () => false
   readonly #sets: [ReplicaSet, ReplicaSet]
-  /** The source time of the last reconciliation. */
+  /** The cluster time of the source at the last reconciliation. */
   asOf: ClusterTime = 0n
   #order = 0
 
@@ -68,7 +68,7 @@ export class TwoClusters {
     }
   }
 
-  /** The catalog entry of a collection that exists on both clusters. */
+  /** Returns the catalog entry of a collection that exists on both clusters. */
   async entryOf(database: string, name: string, state: CatalogEntry['state'] = 'copied'): Promise<CatalogEntry> {
     const [source, destination] = await Promise.all(
       [this.source, this.destination].map(async (cluster) =>
@@ -99,7 +99,7 @@ export class TwoClusters {
     }
   }
 
-  /** Reconciles as of the current source time. */
+  /** Reconciles the documents as of the current cluster time of the source. */
   async reconcile(entry: CatalogEntry, identities: Identities): Promise<void> {
     await appendOplogNote(this.source, 'test')
     this.asOf = this.source.latest
@@ -145,7 +145,7 @@ export function folded(events: ChangeEvent[]): Identities {
   return identities
 }
 
-/** Identities of documents whose `_id` is known and whose content has not been read. */
+/** Returns identities of documents whose `_id` is known and whose content has not been read. */
 export function identitiesOf(idElements: Buffer[]): Identities {
   return new Map(idElements.map((idElement): [string, Identity] => [identityKey(idElement), unread(idElement)]))
 }

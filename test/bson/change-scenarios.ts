@@ -16,8 +16,8 @@ import { Random } from '../support/random.ts'
 import { levels, nearValues } from './every-value.ts'
 
 /**
- * Changes of documents during a sync. `prepare` inserts the documents that exist before, `change` changes them. The result does not
- * depend on when `change` runs.
+ * Changes of documents during a sync. `prepare` inserts the documents that exist before the changes, and `change` changes them. The
+ * result does not depend on when `change` runs.
  */
 export interface ChangeScenario {
   prepare(db: Db): Promise<void>
@@ -85,8 +85,8 @@ function drawnIds(seed: string): unknown[] {
 }
 
 /**
- * Inserts the documents whose `_id` the server does not consider a duplicate of an earlier one. (For duplicates of NaN, infinity and
- * similar values, 6.0.27 fails to format the duplicate key and returns other error codes.)
+ * Inserts the documents whose `_id` the server does not consider a duplicate of an earlier `_id`. For duplicates of NaN, infinity and
+ * similar values, 6.0.27 fails to format the duplicate key and returns other error codes.
  */
 async function insertWhereFree(db: Db, collection: string, documents: Buffer[]): Promise<number> {
   let inserted = 0
@@ -122,7 +122,7 @@ function bitsOf(value: number): bigint {
   return bytes.readBigUInt64LE()
 }
 
-/** `_id`s of every type in one collection, each with one of the possible changes of a document. */
+/** One collection has `_id`s of every type. Each document is changed in one of the possible ways. */
 export function ids(
   collection: string,
   options: { collated: boolean; create: Record<string, unknown> },
@@ -167,7 +167,7 @@ const idAndNumber = (id: string, n: number): [string, unknown][] => [
   ['n', new Int32(n)],
 ]
 
-/** Fills a buffer with a random pattern. The storage engine would compress a run of equal bytes away. */
+/** Returns a buffer with a random pattern, because the storage engine would compress equal bytes to almost nothing. */
 const filling = (seed: number, length: number) => Buffer.alloc(length, new Random(`filling ${seed}`).bytes(1021))
 
 /** Creates a document of the maximum size that consists of small fields only. */
@@ -184,7 +184,7 @@ function widest(id: string): Buffer {
   return document.subarray(0, at + 1)
 }
 
-/** Documents of 16 MiB. */
+/** Changes of documents of 16 MiB. */
 export const large: ChangeScenario = {
   async prepare(db) {
     const before = ['stays', 'set', 'set whole', 'shrinks', 'goes', 'comes back']

@@ -51,7 +51,7 @@ async function stored(db: Db): Promise<Map<string, Buffer>> {
 }
 
 describe('README: every BSON value', () => {
-  test('is equal byte for byte, whether it is copied or changed during or after the copy, in documents of up to 16 MiB', async () => {
+  test('is equal byte for byte after the copy, and after changes during or after the copy, in documents of up to 16 MiB', async () => {
     const [early, late] = [pair.sourceClient.db('early'), pair.sourceClient.db('late')]
     for (const scenario of all) await scenario.prepare(late)
     for (const scenario of small) await scenario.prepare(early)
@@ -71,7 +71,7 @@ describe('README: every BSON value', () => {
     await commit(tandem)
     await expectEqual()
 
-    // The documents are compared with the bytes that were written, not only with the source.
+    // The test compares the documents with the bytes that it has written, not only with the source.
     const documents = await stored(pair.destinationClient.db('late'))
     const types = new Set<number | undefined>()
     for (const [what, value] of nearValues) {

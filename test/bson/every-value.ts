@@ -24,7 +24,7 @@ import {
   undefinedValue,
 } from '../support/bson-values.ts'
 
-/** A value and another one that is easily mistaken for it: equal in the server's comparison, in a decoder, or at first sight. */
+/** A value, and another value that is easily mistaken for it: in the server's comparison, by a decoder, or at first sight. */
 export type Near = readonly [what: string, value: unknown, other: unknown]
 
 const oid = Buffer.from('0123456789abcdef01234567', 'hex')
@@ -32,7 +32,7 @@ const sixteen = Buffer.from('00112233445566778899aabbccddeeff', 'hex')
 const binary = (subtype: number, bytes = sixteen) => new Binary(bytes, subtype)
 const cString = (text: string) => Buffer.from(`${text}\0`)
 
-/** Creates a decimal from the bits of both halves: payloads of NaN and coefficients beyond 34 digits have no text form. */
+/** Creates a decimal from the bits of both halves, because payloads of NaN and coefficients of more than 34 digits have no text form. */
 function decimalBits(high: bigint, low: bigint): RawValue {
   const payload = Buffer.alloc(16)
   payload.writeBigUInt64LE(low, 0)
@@ -44,7 +44,7 @@ function decimalBits(high: bigint, low: bigint): RawValue {
 const regularExpression = (pattern: string, flags: string) =>
   new RawValue(11, Buffer.concat([cString(pattern), cString(flags)]))
 
-/** Creates code with a scope that may contain a name twice, which no object can. */
+/** Creates code with a scope. The scope may contain a name twice, which is impossible in a JavaScript object. */
 function codeWithScope(code: string, scope: readonly (readonly [string, unknown])[]): RawValue {
   const length = Buffer.alloc(4)
   const body = Buffer.concat([stringValue(code).payload, rawDocument(scope)])

@@ -5,6 +5,7 @@ import type { CheckedClusters } from '../../src/checks/check.ts'
 import { checkClocks } from '../../src/checks/clocks.ts'
 import { checkDisk } from '../../src/checks/disk.ts'
 import { checkIndexLimit } from '../../src/checks/index-limit.ts'
+import { checkOplogWindow } from '../../src/checks/oplog-window.ts'
 import type { StartConfiguration } from '../../src/domain/start-request.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
@@ -16,7 +17,7 @@ const one = oneSet()
 
 type Changes = Record<string, (reply: Document) => Document>
 
-/** A cluster with the server's own replies. The test changes the replies to the named commands. */
+/** Returns a cluster that answers with the replies of a real server, except that the test changes replies to the named commands. */
 function withReplies(changes: Changes): Cluster {
   const read: Cluster['read'] = async (database, sent, ...options) => {
     const reply = await one.cluster.read(database, sent, ...options)
@@ -77,11 +78,11 @@ describe('checks of disk space, clocks and index limit', () => {
     expect(await namesOf(true)).toEqual(all.filter((name) => name !== 'LittleDiskSpace'))
   })
 
-  it('count only what is added, if the destination has data that is made equal in place', async () => {
+  it('with existingData "converge", count only the data that has to be added on the destination', async () => {
     const converge = { existingData: 'converge' } as const
     const full = withReplies({ dbStats: isFull })
     expect(await checkDisk(await clusters({ destination: full }, converge))).toEqual([])
-    // The destination has the collection and nothing in it.
+    // The destination has the collection, and the collection is empty.
     const aggregate = (reply: Document): Document => ({ ...reply, cursor: { ...reply['cursor'], firstBatch: [] } })
     const empty = withReplies({ dbStats: isFull, aggregate })
     expect(await checkDisk(await clusters({ destination: empty }, converge))).toMatchObject([
@@ -91,12 +92,30 @@ describe('checks of disk space, clocks and index limit', () => {
         message: expect.stringMatching(/more on disk than the collections/),
       },
     ])
-    // A capped collection is dropped and copied.
+    // A convergence drops a capped collection and copies it again.
     await one.client.db('app').createCollection('capped', { capped: true, size: 100_000 })
-    // Sizes of files change at a checkpoint.
+    // The sizes of files change only at a checkpoint.
     await one.client.db('admin').command({ fsync: 1 })
     expect(await checkDisk(await clusters({ destination: full }, converge))).toHaveLength(1)
     await one.client.db('app').dropCollection('capped')
+  })
+
+  it('warn of a short oplog window with the reason for which it is too short', async () => {
+    const full = (reply: Document): Document => ({
+      ...reply,
+      cursor: { ...reply['cursor'], firstBatch: [{ size: 1, maxSize: 1 }] },
+    })
+    const small = withReplies({ aggregate: full })
+    expect(await checkOplogWindow(await clusters({ source: small }))).toMatchObject([
+      {
+        name: 'ShortOplogWindow',
+        message: expect.stringMatching(/rate; at least 1\.0 hour is recommended for any sync$/),
+      },
+    ])
+    const large = withReplies({ aggregate: full, dbStats: (reply) => ({ ...reply, dataSize: 1e12 }) })
+    expect(await checkOplogWindow(await clusters({ source: large }))).toMatchObject([
+      { name: 'ShortOplogWindow', message: expect.stringMatching(/rate; a copy of this size needs \d+\.\d hours$/) },
+    ])
   })
 
   it('warn of clocks that differ by more than two seconds', async () => {
@@ -124,7 +143,7 @@ describe('checks of disk space, clocks and index limit', () => {
         message: expect.stringMatching(/64/),
       },
     ])
-    // The _id index, which is not among the listed ones, supports this key.
+    // The _id index, which the indexes created above do not include, supports this key.
     const onId = [{ database: 'app', collection: 'things', shardCollection: { key: [{ _id: 1 }] } }]
     const byId = { createSupportingIndexes: true, shardingEntries: onId }
     expect(await checkIndexLimit(await clusters({}, { sharding: byId }))).toEqual([])

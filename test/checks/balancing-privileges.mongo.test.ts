@@ -6,8 +6,8 @@ import { testCluster } from '../mongo/clusters.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 
 /**
- * Which users may write `noBalance` into `config.collections`. A replica set decides about that as a sharded cluster does;
- * the stand-in for mongos does not check the privileges of a write.
+ * Tests which users may write `noBalance` into `config.collections`. The tests use a replica set, which checks this privilege as a
+ * sharded cluster does. The stand-in for mongos does not check the privileges of a write.
  */
 
 let set: ReplicaSet
@@ -32,19 +32,22 @@ it.each<[string, (string | Document)[], boolean]>([
   ['update on config', [role('config', { db: 'config', collection: '' })], true],
   ['update on everything', [role('everything', { anyResource: true })], true],
   ['root', ['root'], true],
-])('the server decides about a user with %s as check does', async (name, roles, isAllowed) => {
-  const uri = await set.createUser(`user with ${name}`, 'secret', roles)
-  const cluster = testCluster(uri)
-  onTestFinished(() => cluster.close())
-  await using client = await MongoClient.connect(uri)
-  const updates = [{ q: { _id: 'app.c' }, u: { $set: { noBalance: true } } }]
-  const answer = await client
-    .db('config')
-    .command({ update: 'collections', updates })
-    .then(
-      () => 'updated',
-      ({ codeName }) => codeName,
-    )
-  expect(answer).toBe(isAllowed ? 'updated' : 'Unauthorized')
-  expect(maySetNoBalance(await readFacts(cluster))).toBe(isAllowed)
-})
+])(
+  'for a user with %s, the server and check agree on whether the user has the privilege',
+  async (name, roles, isAllowed) => {
+    const uri = await set.createUser(`user with ${name}`, 'secret', roles)
+    const cluster = testCluster(uri)
+    onTestFinished(() => cluster.close())
+    await using client = await MongoClient.connect(uri)
+    const updates = [{ q: { _id: 'app.c' }, u: { $set: { noBalance: true } } }]
+    const answer = await client
+      .db('config')
+      .command({ update: 'collections', updates })
+      .then(
+        () => 'updated',
+        ({ codeName }) => codeName,
+      )
+    expect(answer).toBe(isAllowed ? 'updated' : 'Unauthorized')
+    expect(maySetNoBalance(await readFacts(cluster))).toBe(isAllowed)
+  },
+)

@@ -74,7 +74,7 @@ describe('check', () => {
     expect(summaryOf(await check(tandem))).toEqual([['error', 'UnsupportedTopology', undefined]])
   })
 
-  it('warns of a short oplog, and progress warns of it after the start', async () => {
+  it('warns about a short oplog, and progress shows the same warning after the start', async () => {
     await fillOplog(pair.sourceClient)
     await using tandem = await pair.startInstance()
     const findings = await check(tandem)

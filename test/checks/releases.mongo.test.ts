@@ -29,7 +29,7 @@ describe('releases with a known bug in change streams', () => {
     ['7.0.4', true],
     ['5.0.3', true],
     ['8.0.0', true],
-  ])('%s reports definitions correctly: %j', (version, correct) =>
+  ])('%s emits correct events for definitions: %j', (version, correct) =>
     expect(reportsDefinitionsCorrectly(version)).toBe(correct),
   )
 

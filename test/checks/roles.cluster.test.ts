@@ -10,7 +10,7 @@ import type { CustomRole } from '../support/replica-set-members.ts'
 import { connected, ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** The roles of docs/privileges.md are enough for a sync. If one action is missing, `check` reports exactly that one. */
+/** The roles of docs/privileges.md are enough for a sync. If one action is missing, `check` reports exactly that action. */
 
 const page = readFileSync(path.join(repositoryRoot, 'docs/privileges.md'), 'utf8')
 
@@ -58,7 +58,7 @@ async function seed(client: MongoClient): Promise<void> {
   await things(client).insertMany(Array.from({ length: 300 }, (_, _id) => ({ _id, u: _id })))
 }
 
-/** Every kind of change that a sync applies while it runs. */
+/** Makes every kind of change that a sync applies while it runs. */
 async function change(client: MongoClient, round: number): Promise<void> {
   const db = client.db('app')
   await things(client).insertOne({ _id: `round ${round}`, u: 1_000 + round })
@@ -123,7 +123,7 @@ describe('the roles of docs/privileges.md', () => {
   })
 })
 
-describe('if one action is missing, check reports exactly that one', () => {
+describe('if one action is missing, check reports exactly that action', () => {
   let tandem: Tandem
   const without = (role: CustomRole, missing: string): CustomRole => ({
     ...role,

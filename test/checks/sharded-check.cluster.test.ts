@@ -13,7 +13,7 @@ async function check(tandem: Tandem): Promise<Finding[]> {
 }
 
 it('check of sharded clusters reports an index that only one shard has, and an _id that two shards have', async () => {
-  // Both shards must hold documents of the collection.
+  // Both shards must have documents of the collection.
   const primaryShard = pair.source.shards[0]?.name
   await pair.sourceClient.db('admin').command({ enableSharding: 'app', primaryShard })
   const things = await shardedCollection(pair.source, pair.sourceClient, 'things', { k: 1 }, [20])
@@ -34,7 +34,7 @@ it('check of sharded clusters reports an index that only one shard has, and an _
   ])
 })
 
-it('check of a sharded source reports _ids on two shards that are equal under the collation, though the key is _id', async () => {
+it('check of a sharded source reports _ids on two shards that are equal under the collation, although the shard key is _id', async () => {
   const db = pair.sourceClient.db('app')
   await db.createCollection('folded', { collation: { locale: 'en', strength: 2 } })
   const folded = db.collection<{ _id: string }>('folded')
@@ -46,7 +46,7 @@ it('check of a sharded source reports _ids on two shards that are equal under th
   const ofFolded = async (): Promise<Finding[]> =>
     (await check(await pair.startTandem())).filter(({ namespace }) => namespace === 'app.folded')
   expect(await ofFolded()).toEqual([])
-  // Each shard refuses those whose equal is on the same shard.
+  // Each shard refuses a document if an equal _id is on the same shard.
   const upper = lower.map(({ _id }) => ({ _id: _id.toUpperCase() }))
   await expect(folded.insertMany(upper, { ordered: false })).rejects.toMatchObject({ code: 11000 })
   expect(await ofFolded()).toMatchObject([{ severity: 'warning', name: 'DuplicateDocumentId' }])

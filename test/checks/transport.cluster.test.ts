@@ -4,13 +4,13 @@ import { startRedis } from '../support/redis-server.ts'
 import { patience } from '../support/reversible-pair.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
-/** README: `check`, the log and progress warn of connections to other machines without TLS. */
+/** README: `check`, the log and progress warn about connections to other machines without TLS. */
 
 const pair = pairedSets()
 
 /**
- * 0.0.0.0 leads to this machine's loopback interface but is not one of its addresses, so tandem treats it as another
- * machine.
+ * 0.0.0.0 leads to the loopback interface of this machine, but it is not one of its addresses. tandem therefore treats it as an
+ * address of another machine.
  */
 const elsewhere = (uri: string): string => uri.replace(/127\.0\.0\.1:(\d+)/, '0.0.0.0:$1')
 

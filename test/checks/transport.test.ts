@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { clusterRisks, isThisMachine, redisRisks } from '../../src/checks/transport.ts'
 import { Cluster } from '../../src/mongo/cluster.ts'
 
-/** Warnings about connections that others on the network could read. The tests open no connection. */
+/** Tests warnings about connections that others on the network could read. The tests open no connection. */
 
 const opened: Cluster[] = []
 afterEach(async () => {

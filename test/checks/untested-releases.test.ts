@@ -41,7 +41,7 @@ describe('a release that no test has run with', () => {
     expect(found?.remedy).toMatch(/copies of both clusters.*tandem commit --dry-run.*docs\/server-versions\.md/)
   })
 
-  it('is reported for each cluster on its own, and refuses nothing', async () => {
+  it('is reported for each cluster separately, and does not cause a refusal', async () => {
     const names = async (source: string, destination: string) =>
       (await checkTestedReleases(between(source, destination))).map(({ severity, message }) => [
         severity,
@@ -75,7 +75,7 @@ test.each([
   ['6.3.2', '7.0.13'],
   ['7.0.12', '7.0.13'],
   ['7.3.4', '8.0'],
-])('a destination of %s that replaces empty timestamps is to be upgraded to %s', (version, release) =>
+])('for a destination of %s, which replaces empty timestamps, check recommends an upgrade to %s', (version, release) =>
   expect(releaseThatKeepsTimestamps(version)).toBe(release),
 )
 
@@ -92,7 +92,7 @@ describe('the remedy for a featureCompatibilityVersion that is not the release�
     })
   })
 
-  it('is not needed for the release’s own, nor when it is unknown', () => {
+  it('is not needed if the version is the release’s own, or if it is unknown', () => {
     expect(incompatible('cluster0', '8.0.17', { version: '8.0' })).toBeNull()
     expect(incompatible('cluster0', '8.0.17', undefined)).toBeNull()
   })

@@ -2,14 +2,14 @@ import { describe, expect, it } from 'vitest'
 import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import { CleanedPair, give } from './cleaned-pair.ts'
 
-/** `tandem clean` after a commit has begun: which cluster becomes writable. */
+/** Tests which cluster `tandem clean` makes writable after a commit has begun. */
 
 const pair = new CleanedPair()
 
 describe('after a commit that did not end', () => {
   it('makes the source writable too', async () => {
     const tandem = await pair.startedSync({ faults: { crashAt: 'verify' } }, pair.reversible)
-    await tandem.post('commit').catch(() => {}) // The process may end before it answers.
+    await tandem.post('commit').catch(() => {}) // The process may crash before it answers.
     await expect.poll(() => tandem.isRunning(), { timeout: 60_000 }).toBe(false)
     expect(await pair.blocked()).toEqual([true, true])
     expect(await pair.clean()).toMatchObject({

@@ -8,7 +8,7 @@ import { CleanedPair } from './cleaned-pair.ts'
 const pair = new CleanedPair()
 
 describe('while an instance is alive', () => {
-  it('refuses and names the instance, also if that is paused, and changes nothing', async () => {
+  it('refuses with the name of the instance, also if the instance is paused, and changes nothing', async () => {
     await using tandem = await pair.startedSync({ id: 'shardA' })
     for (const isPaused of [false, true]) {
       if (isPaused) {
@@ -63,7 +63,7 @@ describe('if an instance renews its lease after clean has observed that all have
 })
 
 describe('if the instances use Redis', () => {
-  it('asks for its address, and refuses while an instance sends heartbeats there', async () => {
+  it('asks for the address of Redis, and refuses while an instance sends heartbeats there', async () => {
     await using redis = await startRedis()
     const tandem = await pair.startedSync({ id: 'shardA', env: { TANDEM_REDIS: redis.url } })
     expect(await pair.clean({ yes: true })).toMatchObject({

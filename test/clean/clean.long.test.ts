@@ -8,7 +8,7 @@ import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { environment } from '../support/tandem-process.ts'
 import { CleanedPair } from './cleaned-pair.ts'
 
-/** `tandem clean` after a sync that was given up: what it lists, asks, waits for and changes. */
+/** Tests what `tandem clean` lists, asks, waits for and changes after a sync that was given up. */
 
 const pair = new CleanedPair()
 
@@ -23,7 +23,7 @@ describe('after a sync that was killed before its commit', () => {
       'sync: cluster0 -> cluster1, replicating',
       'unblock: user writes on cluster1',
       `drop: database ${metadataDatabase} on cluster1`,
-      // The reservation, because the sync is not older than ten minutes.
+      // This line is about the reservation of the older name, which exists because the sync is not older than ten minutes.
       `drop: database ${olderMetadataDatabase} on cluster1`,
       'deferred on cluster1, and stays so: shop.log: max 100',
       'deferred on cluster1, and stays so: shop.log: size 4096',
@@ -31,7 +31,7 @@ describe('after a sync that was killed before its commit', () => {
       'deferred on cluster1, and stays so: shop.orders: index byOther: hidden',
       'deferred on cluster1, and stays so: shop.orders: index byTime: expireAfterSeconds 3600',
     ]
-    // The kernel of this host tells that the process has ended, so nothing has to be waited for.
+    // clean learns from the kernel of this host that the process has ended, so it does not have to wait.
     expect(await pair.clean()).toEqual({
       code: 1,
       lines: [...listed, 'dry run: nothing was changed; --yes carries the plan out'],
@@ -64,7 +64,7 @@ describe('after a sync that was killed before its commit', () => {
     await pair.expectClean()
   })
 
-  it('refuses a plan that no longer fits, also without a question', async () => {
+  it('refuses to execute a plan that has become outdated, also if it does not ask', async () => {
     const tandem = await pair.startedSync()
     await tandem.kill9()
     const changeRecord = () =>
@@ -80,7 +80,7 @@ describe('after a sync that was killed before its commit', () => {
     }
     expect(await pair.blocked()).toEqual([true, true])
 
-    // The lease of a process of another host has to be observed, before the plan is made and again after that.
+    // clean has to observe the lease of a process on another host, once before it makes the plan and once after that.
     await pair.writeBlocked(() => pair.stored('leases').updateMany({}, { $set: { process: null } }))
     let [waits, changing] = [0, Promise.resolve()]
     const onError = (text: string) => {

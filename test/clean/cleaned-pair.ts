@@ -8,13 +8,13 @@ import { footprint } from '../support/refusals.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** The two clusters of a test file, with a sync that is given up, and `tandem clean` for them. */
+/** The two clusters of a test file, a sync that is given up, and calls of `tandem clean` for these clusters. */
 export class CleanedPair {
   /** Blocks user writes on both clusters during a commit, as a sync that can be reversed has to. */
   readonly reversible = { reversible: true, enableUserWriteBlocking: 'sourceAndDestination' }
   readonly sets: PairedSets
 
-  /** Registers hooks, so it must run where vitest allows that. */
+  /** Registers hooks, so call it where vitest allows hooks to be registered. */
   constructor() {
     this.sets = pairedSets()
   }
@@ -23,7 +23,7 @@ export class CleanedPair {
     return [this.sets.sourceClient, this.sets.destinationClient]
   }
 
-  /** With `answer` there is a terminal. `onError` is called with each text on standard error. */
+  /** Runs `tandem clean`, with a terminal if `answer` is given. Calls `onError` with each text on standard error. */
   async clean(
     options: Partial<CleanOptions> = {},
     answer?: boolean | (() => Promise<boolean>),
@@ -65,7 +65,7 @@ export class CleanedPair {
     return Promise.all(this.clients.map(footprint))
   }
 
-  /** Whether user writes are blocked on the source and on the destination. */
+  /** Returns whether user writes are blocked on the source, and whether they are blocked on the destination. */
   blocked(): Promise<boolean[]> {
     return Promise.all(this.clients.map(writesBlocked))
   }
@@ -95,12 +95,12 @@ export class CleanedPair {
     return tandem
   }
 
-  /** A collection of the stored state of the sync. */
+  /** Returns a collection of the metadata database of the sync. */
   stored(name: string, client = this.sets.destinationClient) {
     return client.db(metadataDatabase).collection<{ _id: string }>(name)
   }
 
-  /** Writes to the destination, on which user writes may be blocked: the block is lifted and set again. */
+  /** Writes to the destination. If user writes are blocked there, it lifts the block and sets it again. */
   async writeBlocked(write: () => Promise<unknown>): Promise<void> {
     const client = this.sets.destinationClient
     const wasBlocked = await writesBlocked(client)
@@ -123,8 +123,8 @@ export class CleanedPair {
 }
 
 /**
- * Gives a command until it has an effect. On a busy machine an instance may not get its lease within the 20 seconds that a
- * command waits for it, and refuses the command. It may also refuse one that takes effect, because that is stored later.
+ * Sends a command again and again until it has an effect. A command waits 20 seconds for the lease of the instance, and is refused
+ * if the instance has no lease by then, which happens on a busy machine. A refused command may still take effect later.
  */
 export async function give(tandem: Tandem, command: string, state: string): Promise<void> {
   const isGiven = async () =>

@@ -7,12 +7,12 @@ import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
-/** Which instances `tandem clean` considers alive, when it cannot ask the kernel whether their process has ended. */
+/** Tests which instances `tandem clean` considers alive if it cannot ask the kernel whether their process has ended. */
 
 const one = oneSet()
-/** Shorter than a lease of the product, for the tests that observe a whole one. */
+/** A lease duration that is shorter than in the product, for tests that observe a lease for its whole duration. */
 const shortMS = 2_000
-/** Longer than a lease of the product, for the tests of a sign of life, which may be late on a busy machine. */
+/** A lease duration that is longer than in the product, for tests of renewals and heartbeats, which may be late on a busy machine. */
 const longMS = 60_000
 const leases = () => one.client.db(metadataDatabase).collection<{ _id: string; expiresAt: Date }>('leases')
 let renewing = new AbortController()
@@ -65,12 +65,12 @@ async function observe({ mayLoseHeartbeats = false, heartbeats = [] as Liveness[
 }
 
 describe('a lease', () => {
-  it('that was given back needs no wait', async () => {
+  it('that was released needs no wait', async () => {
     await lease('a', new Date(0))
     expect(await observe()).toMatchObject({ alive: [], waitedFor: [] })
   })
 
-  it('that is not renewed for its whole duration is dead, also if its stored expiry has long passed', async () => {
+  it('that is not renewed for its whole duration belongs to no living instance, also if its stored expiry has long passed', async () => {
     await lease('a')
     const { alive, waitedFor, elapsedMS } = await observe({ durationMS: shortMS })
     expect([alive, waitedFor]).toEqual([[], [['a']]])
@@ -96,7 +96,7 @@ describe('a lease', () => {
     expect(elapsedMS).toBeGreaterThan(shortMS)
   })
 
-  it('that others have ended does not prove that its holder knows', async () => {
+  it('that other instances have evicted is observed too, because its holder may not know of the eviction', async () => {
     await lease('a', new Date(0))
     await leases().updateOne({ _id: 'a' }, { $set: { buried: true } })
     expect(await observe({ durationMS: shortMS })).toMatchObject({ alive: [], waitedFor: [['a']] })
@@ -115,14 +115,14 @@ describe('a lease', () => {
 })
 
 describe('a heartbeat', () => {
-  it('that is followed by another one belongs to a living instance, without a lease too', async () => {
+  it('that is followed by another one belongs to a living instance, also without a lease', async () => {
     const store = new MongoLiveness(one.cluster, { ttlMS: longMS })
     await store.publish(beat('a'))
     keepOn(() => store.publish(beat('a')))
     expect(await observe({ heartbeats: [store] })).toMatchObject({ alive: ['a'], waitedFor: [['a']] })
   })
 
-  it('that is the last one for the duration of a lease is none of a living instance', async () => {
+  it('that is not followed by another one for the duration of a lease does not belong to a living instance', async () => {
     const store = new MongoLiveness(one.cluster, { ttlMS: shortMS })
     await store.publish(beat('a'))
     expect(await observe({ heartbeats: [store], durationMS: shortMS })).toMatchObject({ alive: [], waitedFor: [['a']] })

@@ -5,7 +5,7 @@ import { FatalError } from '../../src/domain/errors.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 
 /**
- * A replica set of 8.0.13 or later that somebody else has blocked with a reason. The texts are those of
+ * Somebody else has blocked user writes of a replica set of 8.0.13 or later with a reason. The texts are those of
  * user_writes_recoverable_critical_section_service.cpp in the server's source.
  */
 
@@ -27,26 +27,29 @@ const acquired =
 it.each([
   ['lifted', false, released, 'allowing writes', 'DiskUseThresholdExceeded'],
   ['set', true, acquired, 'blocking writes', 'ClusterToClusterMigrationInProgress'],
-])('a block with the reason of somebody else that is %s ends in a failure of its own', async (...given) => {
-  const [, blocked, text, step, reason] = given
-  const error = await setWriteBlocking(refusing(text), blocked).catch((caught: unknown) => caught)
-  expect(error).toBeInstanceOf(FatalError)
-  expect(error).toMatchObject({ failure: 'WritesBlockedByAnother' })
-  const { message } = error as FatalError
-  expect(message).toContain(`${step}: user writes on cluster1 are blocked with the reason ${reason}`)
-  expect(message).toContain(`db.adminCommand({ setUserWriteBlockMode: 1, global: false, reason: "${reason}" })`)
-  expect(message).toContain('then send resume')
-})
+])(
+  'if a block with a reason of somebody else is %s, setWriteBlocking fails with an error that names the reason',
+  async (...given) => {
+    const [, blocked, text, step, reason] = given
+    const error = await setWriteBlocking(refusing(text), blocked).catch((caught: unknown) => caught)
+    expect(error).toBeInstanceOf(FatalError)
+    expect(error).toMatchObject({ failure: 'WritesBlockedByAnother' })
+    const { message } = error as FatalError
+    expect(message).toContain(`${step}: user writes on cluster1 are blocked with the reason ${reason}`)
+    expect(message).toContain(`db.adminCommand({ setUserWriteBlockMode: 1, global: false, reason: "${reason}" })`)
+    expect(message).toContain('then send resume')
+  },
+)
 
 it.each([
   ['another refusal of the command', 'setUserWriteBlockMode is not supported here', 20],
   ['a transient error', 'reason: Unspecified, current: DiskUseThresholdExceeded', 11600],
-])('%s is passed on as it is', async (_what, text, code) => {
+])('%s is thrown unchanged', async (_what, text, code) => {
   await expect(setWriteBlocking(refusing(text, code), false)).rejects.toMatchObject({ code, message: text })
 })
 
 it.each([true, false])(
-  'no block is set or lifted (%s) if the lease is lost before the command is sent',
+  'if the lease is lost before the command is sent, no block is set or lifted (%s)',
   async (blocked) => {
     const sent: object[] = []
     let isLost = false

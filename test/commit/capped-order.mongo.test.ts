@@ -12,7 +12,7 @@ import {
 } from '../definitions/reconcile-fixture.ts'
 import { insertRaw, rawDocument } from '../support/bson-values.ts'
 
-/** At commit, the document order of a capped collection is compared, and restored from the first difference on. */
+/** A commit compares the order of documents in a capped collection, and restores it from the first difference on. */
 
 useTwoClusters()
 

@@ -15,8 +15,8 @@ import {
 } from '../definitions/reconcile-fixture.ts'
 
 /**
- * Deletes on the source after the commit timestamp, in collections whose documents can expire. The event of a delete does
- * not tell whether the TTL monitor or a user has sent it.
+ * Documents that can expire are deleted on the source after the commit timestamp. The event of a delete does not show whether the
+ * TTL monitor or a user has deleted the document.
  */
 
 const past = new Date(1_000)
@@ -35,7 +35,7 @@ interface Row {
   [field: string]: unknown
 }
 
-/** A collection with the same documents on both clusters, and the commit timestamp. */
+/** Creates a collection with the same documents on both clusters, and returns it with the commit timestamp. */
 async function synced(
   rows: Row[],
   options: Document,
@@ -71,7 +71,7 @@ describe('a late delete on the source', () => {
       .deleteOne({ _id: row._id } as never)
     expect(await applyLateDeletes(parts, since)).toMatchObject({ expired: 1 })
     expect(await left()).toEqual([future])
-    // A repetition finds the document gone.
+    // When it is repeated, the document no longer exists.
     expect(await applyLateDeletes(parts, since)).toMatchObject({ expired: 1 })
     expect(await findLateWrites(parts, since)).toEqual({ total: 0, first: [] })
   })
@@ -82,7 +82,7 @@ describe('a late delete on the source', () => {
     ['expires in a minute', { _id: 1, at: new Date() }, {}, ttl],
     ['is not in the partial index', { _id: 1, at: past, p: 4 }, {}, { ...ttl, partialFilterExpression: { p: 5 } }],
     ['has another _id, in a clustered collection', { _id: 1 }, { ...clustered, expireAfterSeconds: 60 }, null],
-  ])('of a document that %s is a write of a user', async (_what, row, options, index) => {
+  ])('of a document that %s counts as a write of a user', async (_what, row, options, index) => {
     const { parts, since } = await synced([row, { _id: past, at: past, p: 5 }], options, index)
     await source().collection<Row>('sessions').deleteMany({})
     await expect(applyLateDeletes(parts, since)).rejects.toMatchObject({
@@ -94,7 +94,7 @@ describe('a late delete on the source', () => {
   })
 })
 
-it('a time-series collection that was created or dropped late is no write of a sync that skips them, but a view is', async () => {
+it('a late creation or drop of a time-series collection does not count as a write if the sync skips them, but that of a view does', async () => {
   const { parts: all, since } = await synced([{ _id: 1 }], {}, null)
   const every = { includeNamespaces: null, excludeNamespaces: null }
   const parts = { ...all, selection: new Selection(clusters.source, every, 'skip') }

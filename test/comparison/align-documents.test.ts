@@ -6,7 +6,7 @@ import { DocumentStream } from '../../src/comparison/document-stream.ts'
 
 type Content = number
 
-/** Documents of one side: `_id` to content, in the order of `_id`. */
+/** The documents of one side: a map from `_id` to content, in the order of `_id`. */
 type Side = Map<number, Content>
 
 interface Found {

@@ -156,7 +156,7 @@ describe('the comparison', () => {
     expect(await linesAfter(change, { ignoreHashedIndexes: true })).toEqual(found)
   })
 
-  test('includes one or several namespaces, and never an internal one', async () => {
+  test('includes one or several namespaces, and never an internal namespace', async () => {
     const [, theirs] = await sides.fill(database, fill)
     await Promise.all([
       theirs.createCollection('more'),
@@ -183,7 +183,7 @@ describe('the comparison', () => {
     await sides.fill(database, (db) => db.createCollection('series', { timeseries: { timeField: 't' } }))
     await expect(sides.audit()).rejects.toThrow('defined.series is a time-series collection')
     expect((await sides.audit({ skipTimeSeries: true })).differences).toEqual([])
-    // It is left out where it exists. What has its name on the other cluster is compared.
+    // The time-series collection is left out, but a collection with its name on the other cluster is compared.
     const [ours, theirs] = sides.clients.map((client) => client.db(database))
     await theirs?.dropCollection('series')
     expect((await sides.audit({ skipTimeSeries: true })).differences).toEqual([])

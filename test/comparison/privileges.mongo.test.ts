@@ -40,7 +40,7 @@ describe('a user who', () => {
     expect(report).toMatchObject({ equal: true, collections: 2, views: 2, documents: { cluster0: 4, cluster1: 4 } })
   })
 
-  test('may read one database can compare only that one, by name', async () => {
+  test('may read one database can compare only that database, by its name', async () => {
     expect(await auditAs('one', { role: 'read', db: 'one' }, one)).toMatchObject({ equal: true, collections: 1 })
     const refused = auditAs('alone', { role: 'read', db: 'one' })
     await expect(refused).rejects.toThrow(

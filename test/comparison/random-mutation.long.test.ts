@@ -30,7 +30,7 @@ async function readRaw(collection: Collection): Promise<Buffer[]> {
   return (await collection.find({}, { raw: true }).sort({ _id: 1 }).toArray()) as unknown as Buffer[]
 }
 
-/** Error codes for a duplicate key, and for a symbol, which an index with a collation cannot hold. */
+/** The server refuses an `_id` with these codes: for a duplicate key, and for a symbol, which an index with a collation cannot contain. */
 const refusedIds = [11000, 201]
 
 /** Inserts each document with its own command. Skips documents whose `_id` the server refuses. */
@@ -84,7 +84,7 @@ function mutate(random: Random, documents: Buffer[]): Mutation {
 
 describe('one random change among random documents', () => {
   test.each(Array.from({ length: 25 }, (_, seed) => seed))(
-    'seed %i: is found, and no other difference',
+    'seed %i: the comparison finds it, and no other difference',
     async (seed) => {
       const random = new Random(`audit ${seed}`)
       const [left, right] = await sides.fill(database, async () => {})
@@ -110,7 +110,7 @@ describe('one random change among random documents', () => {
 })
 
 describe('every BSON type', () => {
-  test('differs as a value from the next one', async () => {
+  test('is reported as different if the value has the next type on the other side', async () => {
     const [left, right] = await sides.fill(database, async () => {})
     const values = nastyScalars.map((make, index) => make(new Random(index)))
     const rotated = [...values.slice(1), values[0]]
@@ -132,7 +132,7 @@ describe('every BSON type', () => {
     expect(differences.length).toBeGreaterThan(35)
   })
 
-  test('is found missing and extra as an _id', async () => {
+  test('is reported as missing and as extra if it is the type of an _id', async () => {
     const [left, right] = await sides.fill(database, async () => {})
     await insertDrawn(
       left,

@@ -3,11 +3,11 @@ import { expect, it } from 'vitest'
 import { RenamedDatabases } from '../../src/comparison/renamed-databases.ts'
 import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
 
-/** `tandem verify --remap` has its own code for the names, because it judges a sync that used other code. */
+/** `tandem verify --remap` has its own code for the names, because it has to be independent of the code of the sync. */
 
 const names = ['a', 'b', 'c', 'd', 'e']
 
-it('the names of verify are those of the sync', () => {
+it('verify and the sync give a database the same name on the destination', () => {
   const pairs = fc.tuple(fc.shuffledSubarray(names), fc.shuffledSubarray(names)).map(([from, to]) =>
     from.flatMap((one, at) => {
       const other = to[at]

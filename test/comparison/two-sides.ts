@@ -5,7 +5,7 @@ import { differenceLine } from '../../src/comparison/difference.ts'
 import { borrowReplicaSet } from '../support/kept-sets.ts'
 import type { ReplicaSet } from '../support/replica-set.ts'
 
-/** Two replica sets that a test fills with the same data before it changes one of them. */
+/** Two replica sets. A test fills both with the same data, and then changes one of them. */
 export class TwoSides {
   readonly sets: readonly [ReplicaSet, ReplicaSet]
   readonly clients: readonly [MongoClient, MongoClient]

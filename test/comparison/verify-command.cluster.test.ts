@@ -122,7 +122,7 @@ describe('exit code 2', () => {
     expect(stderr).toBe('error: --namespace shop.order is on neither cluster; check its spelling\n')
   })
 
-  test('when a renamed database is not compared, as with the names in the wrong direction', async () => {
+  test('when --remap names a database that is not compared, for example because the names are in the wrong order', async () => {
     const options = ['--remap', 'store=sold', '--excludeNamespace', 'sold', '--json']
     const { code, stdout, stderr } = await run([...clusters(), ...options])
     expect([code, stdout]).toEqual([2, ''])

@@ -15,8 +15,8 @@ const documentOf = (id: number, version: number): Buffer =>
   ])
 
 /**
- * Sort key of an `_id`. The order does not follow from the values of the `_id`s, as with MongoDB's order of types: both
- * sides return them in the same order, which only the servers know.
+ * Returns the sort key of an `_id`. Both sides return the `_id`s in the same order, which does not follow from their values here. In
+ * the same way, the alignment does not know the server's order of types.
  */
 const anyOrder = (id: number): number => (id * 7_919) % 1_009
 
@@ -32,7 +32,7 @@ interface Outcome {
   missing: string[]
   differing: string[]
   equal: number
-  /** Number of `_id`s that the clusters were asked for. */
+  /** The number of `_id`s that were requested from the clusters. */
   asked: number
 }
 
@@ -74,7 +74,7 @@ async function alignAll(sides: Sides, sizes: Record<Side, number>): Promise<Outc
   return { ...outcome, missing: outcome.missing.sort(), differing: outcome.differing.sort() }
 }
 
-/** Every difference before the last common document must be decided, because a restart begins there. */
+/** Expects that every difference before the last common document is decided, because a restart begins at that document. */
 function expectDecidedUpTo(lastCommon: Buffer, streams: Record<Side, Buffer[]>, { missing, differing }: Outcome): void {
   const key = identityKey(idElementOf(lastCommon))
   const before = (side: Side): Buffer[] => {
@@ -121,16 +121,19 @@ describe('an alignment of two streams whose sort order is unknown', () => {
       (place) => place < 300 || place > 450,
       (place) => place < 600 || place > 700,
     ],
-  ])('asks the clusters about few more _ids than the run contains when %s', async (_what, onSource, onDestination) => {
-    const all = Array.from({ length: 1_000 }, (_, id) => id)
-    const of = (isThere: (place: number) => boolean): Map<number, number> =>
-      new Map(all.filter((id) => isThere(anyOrder(id))).map((id) => [id, 0]))
-    const sides = { source: of(onSource), destination: of(onDestination) }
-    const { asked, ...found } = await alignAll(sides, { source: 20, destination: 20 })
-    expect(found).toEqual(expected(sides))
-    const differing = found.missing.length + found.differing.length
-    expect(asked).toBeLessThan(2 * differing + 4 * 20)
-  })
+  ])(
+    'requests only a few more _ids from the clusters than the run contains when %s',
+    async (_what, onSource, onDestination) => {
+      const all = Array.from({ length: 1_000 }, (_, id) => id)
+      const of = (isThere: (place: number) => boolean): Map<number, number> =>
+        new Map(all.filter((id) => isThere(anyOrder(id))).map((id) => [id, 0]))
+      const sides = { source: of(onSource), destination: of(onDestination) }
+      const { asked, ...found } = await alignAll(sides, { source: 20, destination: 20 })
+      expect(found).toEqual(expected(sides))
+      const differing = found.missing.length + found.differing.length
+      expect(asked).toBeLessThan(2 * differing + 4 * 20)
+    },
+  )
 
   it('pairs an _id with an equal _id of another numeric type and reports the documents as different', async () => {
     const spelled = (id: Int32 | Long): Buffer => rawDocument([['_id', id]])
@@ -143,7 +146,7 @@ describe('an alignment of two streams whose sort order is unknown', () => {
     expect([missing.length, differing.length, alignment.equal]).toEqual([0, 1, 1])
   })
 
-  it('continues when an _id was written on the other side after the reader had passed its position', async () => {
+  it('continues if an _id is written on the other side after the reader has passed its position', async () => {
     const alignment = new Alignment(async () => new Set())
     const one = { documents: [documentOf(1, 0), documentOf(3, 0)], at: 0 }
     const other = { documents: [documentOf(2, 0), documentOf(3, 0)], at: 0 }

@@ -18,7 +18,7 @@ const partitions = 1
 const throttle = new Throttle(3)
 const inIdOrder = { decide: async () => null }
 
-/** The entry as an instance loads it before the collection is planned. */
+/** Returns the catalog entry that an instance loads before the collection is planned. */
 async function unplanned(): Promise<CatalogEntry> {
   const entry = await clusters.entryOf('app', 'c', 'copying')
   entry.planned = false
@@ -26,21 +26,21 @@ async function unplanned(): Promise<CatalogEntry> {
   return entry
 }
 
-/** Does what the coordinator does, in the same order: stores the segments, stores the plan, opens the segments. */
+/** Does the same as the coordinator, in the same order: stores the segments, stores the plan, opens the segments. */
 async function plan(entry: CatalogEntry): Promise<void> {
   const { segments, collections } = clusters.metadata
   await segments.plan((await planCopy(clusters.source, entry, inIdOrder)) ?? [])
   await segments.open(await collections.savePlanned([entry]))
 }
 
-/** An instance that is not the coordinator, with a lease term of its own. */
+/** Returns the coordination of an instance that is not the coordinator and has its own lease term. */
 function instance(members: string[]): Coordination {
   const segmentClaims = new ClaimNumbers()
   const fixed = { leading: false, token: 'follower#1', coordinatorEpoch: 0, isExpired: () => false }
   return { ...fixed, members, segmentClaims } as unknown as Coordination
 }
 
-/** The copy of an instance that is not the coordinator. `reload` may do more than read the catalog again. */
+/** Returns the copy of an instance that is not the coordinator. `reload` may do more than read the catalog again. */
 function follower(
   catalog: Catalog,
   reload: () => Promise<void>,
@@ -75,7 +75,7 @@ async function createCollections(): Promise<void> {
   await appendOplogNote(clusters.source, 'test')
 }
 
-// Open segments that were read before the plan contain none of this collection, so its copy would end at once.
+// If a follower read the open segments before the plan, it would find none of this collection and end its copy at once.
 it.each(['before', 'after'] as const)(
   'a follower does not end the copy of a collection that the coordinator plans %s the follower reads the catalog',
   async (moment) => {
@@ -103,7 +103,7 @@ it.each(['before', 'after'] as const)(
   },
 )
 
-it('a definition that is stored late, as it was before the plan, does not remove the plan', async () => {
+it('a delayed write of a definition from before the plan does not remove the plan', async () => {
   await createCollections()
   const entry = await unplanned()
   const stale = { ...entry }
@@ -116,7 +116,7 @@ it('a definition that is stored late, as it was before the plan, does not remove
   expect(estimatedDocuments).toBe(3)
 })
 
-it('a copy that begins again in the same lease term continues segments that were claimed before, also after the clock was set back', async () => {
+it('a copy that begins again in the same lease term continues its claimed segments, also after the clock was set back', async () => {
   await createCollections()
   const entry = await unplanned()
   await plan(entry)

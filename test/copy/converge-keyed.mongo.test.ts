@@ -70,7 +70,7 @@ describe('converging a collection whose shard key is not _id', () => {
     await metadata.collections.save([entry])
   })
 
-  /** Converges the whole collection, and then does what the owners of all partitions do. */
+  /** Converges the whole collection, and then ends the copy as the owners of all partitions do. */
   async function converge(): Promise<void> {
     await appendOplogNote(cluster, 'test')
     const segment: Segment = {
@@ -108,7 +108,7 @@ describe('converging a collection whose shard key is not _id', () => {
     await new CopyEnds({ ...ends, shared: false }).reconcile(entry)
   }
 
-  it('leaves one document of each _id that the source has, under its shard key', async () => {
+  it('leaves exactly one document for each _id of the source, with its shard key', async () => {
     const things = rows('things')
     await things.deleteMany({ _id: { $in: [1, 60] } })
     await things.updateOne({ _id: 2, k: 2 }, { $set: { other: true } })
@@ -116,13 +116,13 @@ describe('converging a collection whose shard key is not _id', () => {
       { _id: 1_000, k: 10 },
       { _id: 1_000, k: 90 },
     ])
-    // Documents under another shard key on the same shard, and on the other one.
+    // Replace documents by some with another shard key, on the same shard and on the other shard.
     await things.deleteMany({ _id: { $in: [3, 4] } })
     await things.insertMany([
       { _id: 3, k: 30 },
       { _id: 4, k: 99 },
     ])
-    // The right document, and another one with its _id on the other shard.
+    // Besides the correct document, insert another one with its _id on the other shard.
     await things.insertMany([
       { _id: 5, k: 95 },
       { _id: 70, k: 7 },
@@ -139,7 +139,7 @@ describe('converging a collection whose shard key is not _id', () => {
     expect(entry.hasTombstones).toBe(false)
   })
 
-  it('does not copy orphans, and waits until the shard has deleted one whose _id a document has', async () => {
+  it('does not copy orphans, and waits until the shard has deleted an orphan that has the _id of a document', async () => {
     const direct = await MongoClient.connect(sharded.shards[0]?.uri ?? '')
     try {
       for (const name of ['wanted', 'things']) {
@@ -162,7 +162,7 @@ describe('converging a collection whose shard key is not _id', () => {
     expect(await stored('things')).toEqual(documents)
   })
 
-  it('refuses an _id that is on two shards of the source, also where both documents are on the destination', async () => {
+  it('refuses an _id that is on two shards of the source, also if the destination has both documents', async () => {
     for (const name of ['wanted', 'things']) await rows(name).insertOne({ _id: 7, k: 77 })
     await expect(converge()).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
     expect(await rows('things').countDocuments({ _id: 7 })).toBe(2)

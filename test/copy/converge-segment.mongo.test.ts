@@ -39,7 +39,7 @@ async function converge(entry: CatalogEntry, segments: Segment[], onWritten = as
   await progress.close()
 }
 
-/** Does what the owners of all partitions do when the copy has ended. */
+/** Ends the copy as the owners of all partitions do. */
 async function end(entry: CatalogEntry): Promise<void> {
   const catalog = new Catalog()
   catalog.add(entry)
@@ -55,8 +55,8 @@ async function end(entry: CatalogEntry): Promise<void> {
 const idAt = (documents: Buffer[], at: number) => idOf(idElementOf(documents[at] as Buffer))
 
 /**
- * Creates a collection with `_id`s of every type. Each side lacks some documents, and others differ. `stored`: the
- * documents of the source in the order of their `_id`s.
+ * Creates a collection with `_id`s of every type. Each side lacks some documents, and others differ. Returns the documents of the
+ * source in the order of their `_id`s as `stored`.
  */
 async function seeded(name: string, random: Random, options = {}): Promise<{ entry: CatalogEntry; stored: Buffer[] }> {
   await Promise.all([source(), destination()].map((db) => db.createCollection(name, options)))

@@ -6,7 +6,7 @@ import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import { recordIdsOf, sampleIds } from '../../src/mongo/sample.ts'
 import { clusters, createOnBoth, database, source, useTwoClusters } from '../definitions/reconcile-fixture.ts'
 
-/** Which collections of real servers are copied in natural order. */
+/** Tests which collections tandem copies in natural order. */
 
 useTwoClusters()
 
@@ -46,7 +46,7 @@ describe('detectRandomId', () => {
     expect(await decide({ ...entry, estimatedBytes: 19 * GiB }, detecting)).toBeNull()
   })
 
-  it('reads record ids in the order of the _id index, of any type, without those of deleted documents', async () => {
+  it('reads record ids in the order of the _id index, for _ids of any type and without deleted documents', async () => {
     const entry = await filled((at) => (at % 3 === 0 ? at : at % 3 === 1 ? `${documents - at}` : { k: at }))
     const ids = await sampleIds(clusters.source, collectionOf(entry), documents)
     await source()
@@ -77,7 +77,7 @@ describe('detectRandomId', () => {
 })
 
 describe('copyInNaturalOrder', () => {
-  it('applies to the named collections, whatever their _ids', async () => {
+  it('applies to the named collections regardless of their _ids', async () => {
     const entry = await filled(ascending)
     const named = { ...requesting, copyInNaturalOrder: [{ database, collections: ['c'] }] }
     const others = { ...requesting, copyInNaturalOrder: [{ database, collections: ['d'] }] }
@@ -85,7 +85,7 @@ describe('copyInNaturalOrder', () => {
     expect(await decide(entry, others)).toBeNull()
   })
 
-  it('does not apply where it cannot, and says why', async () => {
+  it('does not apply to collections that cannot be read in natural order, and the log says why', async () => {
     const entry = await filled(ascending)
     const orderOf = async (changed: CatalogEntry) => await decide(changed, requesting)
     expect(await orderOf({ ...entry, converging: true })).toMatchObject({

@@ -136,7 +136,7 @@ describe('copySegment', () => {
   it.each(['inside the range', 'MaxKey'])(
     'from a sharded source to a replica set, records a document whose _id an event has already written (%s)',
     async (where) => {
-      // With one _id on two shards, the document of the event may be another one, so neither may be taken for both.
+      // If two shards have the same _id, the document of the event may be another one, so tandem must not treat them as the same document.
       const _id = where === 'MaxKey' ? new MaxKey() : new Int32(2)
       await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
       await source()
@@ -211,7 +211,7 @@ describe('copySegment', () => {
   })
 
   it.each([{}, { capped: true, size: 100_000_000 }])(
-    'is not shown as retrying after a batch has been read: %o',
+    'the copy is not shown as retrying after a batch has been read: %o',
     async (options) => {
       await Promise.all([source(), destination()].map((db) => db.createCollection('c', options)))
       const megabytes = 'x'.repeat(2_000_000)
@@ -259,7 +259,7 @@ describe('copySegment', () => {
     const segment = segmentOf(entry, null, null)
     await copy(entry, segment)
     await clusters.expectEqual(database)
-    // The cursor was opened again twice. Documents written before were neither written nor counted again.
+    // The cursor was opened twice more. Documents that were already written were not written or counted again.
     expect(segment).toMatchObject({ done: true, attempts: 3, documents: 1_000 })
     expect(entry.copiedBytes).toBe(segment.bytes)
   })

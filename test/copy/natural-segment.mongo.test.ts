@@ -19,11 +19,11 @@ import {
 import { Random } from '../support/random.ts'
 import { segmentOf } from './segment-fixture.ts'
 
-/** A collection that is read in natural order, whose copy is interrupted and continued by another instance. */
+/** The copy of a collection in natural order is interrupted, and another instance continues it. */
 
 useTwoClusters()
 
-/** Its batches have about 64 KiB. */
+/** A throttle that makes batches of about 64 KiB. */
 class SmallBatches extends Throttle {
   override batchBytes(): number {
     return 64 * 1024
@@ -64,8 +64,8 @@ async function planned(): Promise<CatalogEntry> {
 }
 
 /**
- * Copies as an instance that claims the segment from any former owner. Stops when `batches` are written, as an instance
- * does whose process ends.
+ * Copies like an instance that claims the segment from any former owner. Stops when `batches` are written, like an instance whose
+ * process ends.
  */
 async function copy(entry: CatalogEntry, batches = Number.POSITIVE_INFINITY): Promise<Segment> {
   claims += 1
@@ -104,7 +104,7 @@ async function copy(entry: CatalogEntry, batches = Number.POSITIVE_INFINITY): Pr
   return segment
 }
 
-/** The commands of the copy on one cluster, and how many documents each read returned. */
+/** Observes the commands of the copy on one cluster, and the number of documents that each read returns. */
 function observed(cluster: 'source' | 'destination') {
   const commands: Document[] = []
   let read = 0
@@ -135,7 +135,7 @@ const inserts = () => {
   return () => sent
 }
 
-/** The `_id`s in natural order up to the position of the newest token of the stored progress. */
+/** Returns the `_id`s in natural order up to the newest token of the stored progress. */
 async function copiedIds(entry: CatalogEntry): Promise<number[]> {
   const [segment] = (await clusters.metadata.segments.load([entry.uuid])).get(entry.uuid) ?? []
   expect(segment?.natural?.tokens.length).toBeGreaterThan(0)
@@ -170,7 +170,7 @@ describe('a collection that is read in natural order', () => {
     await clusters.expectEqual(database)
   })
 
-  it('is continued at an older token when the document of the newest one was deleted', async () => {
+  it('is continued at an older token if the document of the newest token was deleted', async () => {
     const entry = await planned()
     await copy(entry, 5)
     const before = await copiedIds(entry)
@@ -223,7 +223,7 @@ describe('a collection that is read in natural order', () => {
         return documents
       },
     ],
-  ])('is read from the beginning when %s, without inserting again what exists', async (_, change) => {
+  ])('is read from the beginning when %s, and documents that exist are not inserted again', async (_, change) => {
     const entry = await planned()
     await copy(entry, 12)
     const before = await destination().collection('c').countDocuments()
@@ -236,13 +236,13 @@ describe('a collection that is read in natural order', () => {
     expect(reads.read).toBe(remaining)
     expect(entry.copiedBytes).toBe(segment.bytes)
     expect(restarted).toMatchObject([{ namespace: `${database}.c` }])
-    // Each batch has at least 8 documents. A batch of which nothing is missing is not inserted.
+    // Each batch has at least 8 documents. tandem sends no insert for a batch whose documents all exist.
     expect(sent()).toBeLessThanOrEqual(Math.ceil((remaining - left) / 7) + 1)
     expect(before).toBeGreaterThan(80)
     await clusters.expectEqual(database)
   })
 
-  it('does not count as copied when the primary changed before its end was reached', async () => {
+  it('does not count as copied if the primary changed before the read reached the end', async () => {
     const entry = await planned()
     const run = clusters.source.run.bind(clusters.source)
     let hellos = 0
@@ -255,7 +255,7 @@ describe('a collection that is read in natural order', () => {
     })
     const segment = await copy(entry)
     expect(segment).toMatchObject({ done: true, documents })
-    // The third and the fourth belong to the next attempt. The primary is again that of the tokens, so it resumes.
+    // The third and the fourth hello belong to the next attempt. The tokens belong to the current primary again, so it resumes.
     expect([hellos, segment.attempts]).toEqual([4, 2])
     await clusters.expectEqual(database)
   })
@@ -283,7 +283,7 @@ describe('a collection that is read in natural order', () => {
   })
 
   it.each(Array.from({ length: 6 }, (_, seed) => seed))(
-    'contains every document of the start that still exists, however often it is interrupted (seed %i)',
+    'contains every document that existed at the start and still exists, no matter how often the copy is interrupted (seed %i)',
     async (seed) => {
       const random = new Random(`interruptions ${seed}`)
       const entry = await planned()

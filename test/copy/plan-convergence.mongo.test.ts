@@ -10,17 +10,17 @@ import { Metadata } from '../../src/mongo/metadata.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 
-/** What the plan of a convergence does to the collections of the destination. */
+/** Tests what the plan of a convergence does to the collections of the destination. */
 
 let two: TwoClusters
 emptiedClusters((clusters) => {
   two = clusters
 })
 
-it('a collection that the destination does not have yet is created, and no view counts as it', async () => {
+it('a collection that the destination does not have yet is created, and a view is not mistaken for it', async () => {
   const { source, destination, context } = two
   await two.sourceClient.db('app').createCollection('orders', { validator: { total: { $gt: 0 } } })
-  // The reconciliation keeps this view, because the source has the same one.
+  // The reconciliation keeps this view, because the source has the same view.
   for (const client of [two.sourceClient, two.destinationClient]) {
     await client.db('app').createCollection('recent', { viewOn: 'orders', pipeline: [] })
   }
@@ -28,7 +28,7 @@ it('a collection that the destination does not have yet is created, and no view 
   const orders = listed.find(({ name }) => name === 'orders')
   if (!orders) throw new Error('app.orders does not exist')
   const metadata = new Metadata(destination, context)
-  // The intent that a coordinator stored before it died.
+  // This is an intent that a coordinator has stored before it died.
   const entry = newEntry('app', orders, { options: orders.options, indexes: [] }, 'copying')
   await metadata.collections.save([entry])
   const catalog = new Catalog()

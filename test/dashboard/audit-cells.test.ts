@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { AuditAnswer } from '../../src/api/audit-schema.ts'
 import { cellsOf, noteOf } from '../../src/dashboard/audit-cells.js'
 
-/** The rows of the dashboard's audit trail. */
+/** Tests the rows of the audit trail on the dashboard. */
 
 type AuditEntry = AuditAnswer['entries'][number]
 const entry: AuditEntry = {
@@ -16,7 +16,7 @@ const entry: AuditEntry = {
 }
 const textsOf = (one: AuditEntry): string[] => cellsOf(one).map(({ text }) => text)
 
-test('an entry shows when who sent which command to which instance, and the outcome', () => {
+test('an entry shows the time, the command, the instance, the sender and the outcome', () => {
   expect(textsOf(entry)).toEqual(['2026-01-02 03:04:05 UTC', 'all/commit', 'a', '10.0.0.7', 'control', 'accepted'])
   const refused: AuditEntry = {
     ...entry,
@@ -30,7 +30,7 @@ test('an entry shows when who sent which command to which instance, and the outc
   expect(textsOf(passedOn).slice(3)).toEqual(['passed on by b', '–', 'accepted'])
 })
 
-test('the note says how many entries there are', () => {
+test('the note above the rows says how many entries there are', () => {
   expect(noteOf(0, 0)).toBe('No command has been recorded.')
   expect(noteOf(1, 1)).toBe('1 command, the newest first.')
   expect(noteOf(100, 999)).toBe('The newest 100 of 999 commands; tandem audit lists all of them.')

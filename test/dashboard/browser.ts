@@ -8,10 +8,10 @@ import { repositoryRoot } from '../support/mongo-binaries.ts'
 const installed = '/usr/bin/chromium'
 const screenshots = path.join(repositoryRoot, '.cache/screenshots')
 
-/** Launches a headless Chromium: the one that is installed on the machine, or else the one from the npm package. */
+/** Launches a headless Chromium: the installed browser, or else the browser of the npm package. */
 export async function launchBrowser(): Promise<Browser> {
   const executablePath = existsSync(installed) ? installed : await chromium.executablePath()
-  // The package's own arguments would run everything in one process, which ends when the first page is closed.
+  // With the arguments of the package, Chromium would run as one process, which ends when the first page is closed.
   return await playwright.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] })
 }
 

@@ -4,7 +4,7 @@ import { cellsOf, isBehind, passesOf } from '../../src/dashboard/collection-cell
 import type { Progress } from '../../src/domain/progress.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** A row of the dashboard's collection table may be older than the figures of the whole sync. */
+/** A row of the collection table on the dashboard may be older than the figures of the whole sync. */
 
 type Row = CollectionsAnswer['collections'][number]
 
@@ -62,7 +62,7 @@ test('a collection is shown as copied once the copy has ended, even if its row i
   expect(cellsOf(halfCopied, passesOf(running))[1]?.share).toBe(1)
 })
 
-test('rows are requested again soon only while they are older than the figures of the whole sync', () => {
+test('the page requests rows again soon only while they are older than the figures of the whole sync', () => {
   const compared: Row = { ...row, verification: null }
   expect(isBehind([compared, row], passesOf(inPhase('stream hashing')))).toBe(true)
   expect(isBehind([compared, halfCopied], passesOf(running))).toBe(true)

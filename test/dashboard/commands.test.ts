@@ -4,7 +4,7 @@ import { History } from '../../src/dashboard/history.js'
 import type { InstanceRow } from '../../src/domain/instances.ts'
 import { instanceRow as row } from './instance-row.ts'
 
-/** Decisions of the page's code, tested without a browser. */
+/** Tests decisions of the page's code without a browser. */
 
 const side = {
   estimatedDocumentCount: 30_000,
@@ -37,13 +37,16 @@ test.each<[string, InstanceRow[], string | null]>([
   ['the sync is committed', [row('a', { state: 'COMMITTED' })], 'the sync is committed'],
   ['event application is far behind', [row('a', { lagTimeSeconds: 59 })], 'the application of changes is 59 s behind'],
   ['all instances except a lost one can commit', [row('a', { canCommit: true }), row('b', {}, 'lost')], null],
-])('while %s, the dashboard names what prevents a commit, if anything does', (_name, instances, expected) => {
+])('while %s, the dashboard shows whether and why a commit is impossible', (_name, instances, expected) => {
   expect(obstacle('commit', instances)).toBe(expected)
 })
 
-test.each(commands)('while every instance is lost, %s does not say that no sync has been started', (command) => {
-  expect(obstacle(command, [row('a', {}, 'lost')], 'a')).toBe('no instance of the sync is alive')
-})
+test.each(commands)(
+  'while every instance is lost, the reason against %s is not that no sync has been started',
+  (command) => {
+    expect(obstacle(command, [row('a', {}, 'lost')], 'a')).toBe('no instance of the sync is alive')
+  },
+)
 
 test('abort is possible only for a commit that has not reached canWrite', () => {
   const info = 'waiting for commit to complete' as const

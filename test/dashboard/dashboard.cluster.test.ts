@@ -6,7 +6,7 @@ import type { Tandem } from '../support/tandem-process.ts'
 import { keepScreenshot, type OpenedPage, violations } from './browser.ts'
 import { useBrowser } from './use-browser.ts'
 
-/** The dashboard as its users see it, with a real browser, real instances and real clusters. */
+/** Tests the dashboard as its users see it, with a real browser, real instances and real clusters. */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 100 }
@@ -63,7 +63,7 @@ async function send(page: Page, command: string, effect: RegExp): Promise<void> 
   await shows(page, '#outcome', new RegExp(`${command} accepted by a and b`))
 }
 
-/** Types the word that confirms a commit or a reversal, and checks that nothing else confirms it. */
+/** Types the word that confirms a commit or a reversal, and checks that no other text confirms the command. */
 async function typeToConfirm(page: Page, word: string): Promise<void> {
   expect(await page.evaluate('document.activeElement.id')).toBe('dialog-word')
   for (const typed of ['', word.slice(0, -1)]) {
@@ -208,7 +208,7 @@ it('links a failure and a warning to their entries in the documentation, which t
   const a = await begin(500)
   expectAccepted(await instances.post('start', { source: 'cluster0', destination: 'cluster1' }))
   await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
-  // Without enableUserWriteBlocking there is a warning.
+  // The page shows a warning, because the start does not contain enableUserWriteBlocking.
   const { page, complaints } = await open(a)
   const popup = page.waitForEvent('popup')
   await page.locator('#notices li', { hasText: 'start left out' }).getByRole('link', { name: 'new tab' }).click()
@@ -224,7 +224,7 @@ it('links a failure and a warning to their entries in the documentation, which t
       await keepScreenshot(read, `docs-${colorScheme}-${viewport.width}`, false)
     }
   }
-  // A page with wide tables.
+  // This page of the documentation has wide tables.
   const { page: tables } = await open(a, { viewport: narrow })
   await tables.goto(`${a.url}/docs/control.md`)
   expect(await violations(tables)).toEqual([])
@@ -235,7 +235,7 @@ it('links a failure and a warning to their entries in the documentation, which t
   expect(complaints).toEqual([])
 })
 
-it('lists what differs after a failed verification, and repairs it on the page of the coordinator', async () => {
+it('lists the differences after a failed verification, and repairs them on the page of the coordinator', async () => {
   await begin(500)
   expectAccepted(await instances.post('start', body))
   await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')
@@ -276,7 +276,7 @@ it('lists what differs after a failed verification, and repairs it on the page o
   expect(complaints.filter((complaint) => !/status of 409/.test(complaint))).toEqual([])
 })
 
-it('shows that it reconnects, and continues when the instance is available again', async () => {
+it('shows that it is reconnecting, and continues when the instance is available again', async () => {
   const a = await begin(500)
   expectAccepted(await instances.post('start', body))
   await instances.allReach(({ canCommit }) => canCommit, 'ready to commit')

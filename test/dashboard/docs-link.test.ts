@@ -12,7 +12,7 @@ import { docsOf } from '../../src/domain/error-details.ts'
 import { failureNames, refusalNames } from '../../src/domain/errors.ts'
 import { anchorsOf, root } from '../docs/pages.ts'
 
-/** The links of the dashboard lead to headings of docs/troubleshooting.md. */
+/** Links from the dashboard lead to headings of docs/troubleshooting.md. */
 
 const headings = anchorsOf('docs/troubleshooting.md')
 const sources = ['src/session', 'src/checks', 'src/dashboard']
@@ -30,7 +30,7 @@ test.each([...warningAnchors])(
   },
 )
 
-test('a back-off leads to the section about it', () => {
+test('the link of a back-off leads to the section about back-offs', () => {
   const [file = '', anchor = ''] = linkOfBackOff.href.slice(1).split('#')
   expect(anchorsOf(file)).toContain(anchor)
 })

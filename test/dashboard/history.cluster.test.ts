@@ -8,7 +8,7 @@ import { RecordingInstance } from '../api/recording-instance.ts'
 import { keepScreenshot, violations } from './browser.ts'
 import { useBrowser } from './use-browser.ts'
 
-/** The charts of an instance that has run for hours. Its history is given to it, so it needs no clusters. */
+/** Tests the charts of an instance that has run for hours. The test sets its history, so the instance needs no clusters. */
 
 const patience = { timeout: 30_000, interval: 100 }
 const browser = useBrowser()
@@ -21,7 +21,7 @@ afterEach(async () => {
   await served?.close()
 })
 
-it('shows the history of hours if the user chooses so, and that of ten minutes otherwise', async () => {
+it('shows the history of ten minutes, or of hours if the user selects that', async () => {
   const instance = new RecordingInstance()
   const progress = {
     ...idleProgress,

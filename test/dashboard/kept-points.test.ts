@@ -3,11 +3,11 @@ import type { HistoryPoint, Sample } from '../../src/api/sample-schema.ts'
 import { History } from '../../src/dashboard/history.js'
 import { KeptPoints } from '../../src/dashboard/kept-points.js'
 
-/** The history of the dashboard: every point of the last ten minutes, and one point a minute for a day. */
+/** The history of the dashboard has every point of the last ten minutes, and one point per minute for a day. */
 
 const minuteMS = 60_000
 const hourMS = 60 * minuteMS
-/** Returns the point at a time. Its lag is 9 in one second of each minute and 1 otherwise. */
+/** Returns the point at a time. Its lag is 9 in one second of each minute, and 1 in all other seconds. */
 const pointAt = (at: number): HistoryPoint => [at, at, 1e9, at, at % minuteMS === 7_000 ? 9 : 1]
 
 function secondsOf(hours: number): KeptPoints {
@@ -16,7 +16,7 @@ function secondsOf(hours: number): KeptPoints {
   return kept
 }
 
-test('a day of samples takes no more memory than about two thousand points', () => {
+test('the samples of a day need only about as much memory as two thousand points', () => {
   const { points } = secondsOf(30)
   const newest = points.at(-1)?.[0] ?? 0
   expect(points.length).toBeLessThan(600 + 24 * 60 + 5)
@@ -92,7 +92,7 @@ test('the page shows the points of an instance without gaps and with rates, even
   expect(rates).toHaveLength(points.length)
   // The copied bytes of `pointAt` grow by one byte per millisecond.
   for (const { value } of rates.slice(1)) expect(value).toBeCloseTo(1_000)
-  // The page keeps what a restarted instance has lost.
+  // The page keeps the points that a restarted instance has lost.
   const newest = points.at(-1)?.[0] ?? 0
   history.merge([pointAt(newest + 5_000), pointAt(newest + 6_000)])
   expect(history.lag().length).toBeGreaterThan(points.length - 10)

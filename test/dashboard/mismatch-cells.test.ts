@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { MismatchesAnswer } from '../../src/api/mismatches-schema.ts'
 import { cellsOf, noteOf } from '../../src/dashboard/mismatch-cells.js'
 
-/** The rows of the dashboard's mismatches. */
+/** Tests the rows of the differences on the dashboard. */
 
 type Mismatch = MismatchesAnswer['mismatches'][number]
 const namespace = 'app.things'
@@ -19,11 +19,11 @@ test.each<[Mismatch, string[]]>([
   [{ namespace, kind: 'extra', id: null }, ['document only on the destination', '_id null', 'not known']],
   [{ namespace, kind: 'index', field: 'at_1' }, ['index differs', 'at_1', 'not known']],
   [{ namespace, kind: 'collection' }, ['collection differs', '–', 'not known']],
-])('the row of %j', (mismatch, expected) => {
+])('the row of %j shows the difference in words', (mismatch, expected) => {
   expect(cellsOf(mismatch).map(({ text }) => text)).toEqual([namespace, ...expected])
 })
 
-test('a long _id is shortened, and the note says how many differences there are', () => {
+test('a long _id is shortened, and the note above the rows says how many differences there are', () => {
   const cells = cellsOf({ namespace, kind: 'extra', id: 'x'.repeat(900) })
   expect(cells[2]?.text.length).toBeLessThan(250)
   expect(noteOf(0, 0)).toBe('No difference is stored.')

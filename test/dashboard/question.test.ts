@@ -4,7 +4,7 @@ import type { InstanceRow } from '../../src/domain/instances.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { instanceRow } from './instance-row.ts'
 
-/** A command is sent only while its confirmation still says what it does. */
+/** The dashboard sends a command only while the text of its confirmation is still correct. */
 
 const row = (id: string, progress: Partial<Progress> = {}, status?: InstanceRow['status']): InstanceRow =>
   instanceRow(id, { canCommit: true, ...progress }, status)
@@ -30,9 +30,12 @@ test.each<[string, 'pause' | 'resume' | 'commit', InstanceRow[], InstanceRow[], 
     [row('a', { directionMapping: { Source: 'cluster1: x', Destination: 'cluster0: y' } }), row('b')],
     'its effect has changed since the confirmation was shown',
   ],
-])('when %s, the confirmation of %s is withdrawn with a reason, or stays', (_name, command, shown, now, expected) => {
-  expect(outdated(askedOf(command, shown, 'a'), now, 'a')).toBe(expected)
-})
+])(
+  'when %s, the confirmation of %s either stays or is withdrawn with a reason',
+  (_name, command, shown, now, expected) => {
+    expect(outdated(askedOf(command, shown, 'a'), now, 'a')).toBe(expected)
+  },
+)
 
 test('a repair goes only to the instance of the page', () => {
   expect(askedOf('repair', both, 'b').receivers).toEqual(['b'])

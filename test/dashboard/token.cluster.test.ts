@@ -8,7 +8,7 @@ import { startTandem, type Tandem } from '../support/tandem-process.ts'
 import { keepScreenshot, type OpenedPage, violations } from './browser.ts'
 import { useBrowser } from './use-browser.ts'
 
-/** The dashboard of an instance that requires a token. */
+/** Tests the dashboard of an instance that requires a token. */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 50 }
@@ -85,7 +85,7 @@ it('asks for the token, shows the sync once it is entered, and sends commands wi
   expect(complaints.filter((text) => !/status of 401/.test(text))).toEqual([])
 })
 
-it('shows the sync with the read-only token and sends no command with it, until the other token is entered', async () => {
+it('shows the sync with the read-only token, and sends no command until the other token is entered', async () => {
   const readToken = 'd4'.repeat(20)
   const file = path.join(pair.source.folder, 'read-token')
   writeFileSync(file, readToken, { mode: 0o600 })
@@ -116,7 +116,7 @@ it('shows the sync with the read-only token and sends no command with it, until 
   await page.click('#dialog-confirm')
   await shows(page, '#outcome', /pause accepted by/)
   await shows(page, '#state', 'PAUSED')
-  // Nothing was sent with the read-only token that it does not allow.
+  // The page has sent no request with the read-only token that this token does not allow.
   expect(complaints.filter((text) => !/status of 401/.test(text))).toEqual([])
 })
 
@@ -142,7 +142,7 @@ it('does not send a refused command again when another token is entered', async 
   const { page } = await open()
   await enterToken(page, token)
   await vi.waitFor(async () => expect(await page.getAttribute('#pause', 'aria-disabled')).toBe('false'), patience)
-  // The open stream goes on, while the next request has a token that is no longer valid.
+  // The open stream continues, and the next request has an invalid token.
   await page.evaluate(`sessionStorage.setItem('tandem token', '${token}x')`)
   await page.click('#pause')
   await page.click('#dialog-confirm')

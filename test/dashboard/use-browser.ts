@@ -4,7 +4,7 @@ import { launchBrowser, type OpenedPage, openDashboard } from './browser.ts'
 
 type Options = Parameters<typeof openDashboard>[2]
 
-/** The browser of a test file, and its open pages. Registers hooks, so it must be called where vitest allows that. */
+/** Provides a browser for a test file, and its open pages. Registers hooks, so call it where vitest allows hooks to be registered. */
 export function useBrowser() {
   let browser: Browser
   let opened: OpenedPage[] = []
@@ -18,7 +18,7 @@ export function useBrowser() {
       opened.push(one)
       return one
     },
-    /** Called after each test, before the instances stop. */
+    /** Closes all pages. Call it after each test, before the instances stop. */
     closePages: async (): Promise<void> => {
       await Promise.all(opened.map(({ close }) => close()))
       opened = []

@@ -12,7 +12,7 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testCluster } from '../mongo/clusters.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** The balancer's settings for individual collections, as `sh.disableBalancing` and other commands store them. */
+/** Tests how tandem copies the balancer's settings of single collections, which `sh.disableBalancing` and other commands store. */
 
 interface Setting {
   _id: string
@@ -60,7 +60,7 @@ afterAll(async () => {
   await Promise.all([from?.stop(), to?.stop()])
 })
 
-it('noBalance is set and unset as on the source, but not for a collection that was created again', async () => {
+it('noBalance is set and unset as on the source, but not on a collection that was created again', async () => {
   await setNoBalance(sourceClient, 'left', true)
   await setNoBalance(destinationClient, 'again', true)
   const refused = vi.fn()
@@ -77,7 +77,7 @@ it('noBalance is set and unset as on the source, but not for a collection that w
   expect(refused).not.toHaveBeenCalled()
 })
 
-it('whether chunks may move is that of the source, in both directions', async () => {
+it('moves of chunks are allowed or forbidden as on the source', async () => {
   const allow = (client: MongoClient, name: string, allowMigrations: boolean) =>
     client.db('admin').command({ setAllowMigrations: `app.${name}`, allowMigrations })
   const permitted = () =>
@@ -93,7 +93,7 @@ it('whether chunks may move is that of the source, in both directions', async ()
   expect(refused).not.toHaveBeenCalled()
 })
 
-it('a collection whose shard key is unique on the source only is named', async () => {
+it('the log names a collection whose shard key is unique only on the source', async () => {
   const setUnique = (client: MongoClient, unique: boolean) =>
     settings(client).updateOne({ _id: 'app.left' }, { $set: { unique } }, { writeConcern: { w: 'majority' } })
   await setUnique(sourceClient, true)
@@ -106,7 +106,7 @@ it('a collection whose shard key is unique on the source only is named', async (
   expect(notUnique.mock.calls).toEqual([['app.left']])
 })
 
-it('reports the collection whose noBalance is refused, and sets the others', async () => {
+it('if noBalance of one collection is refused, tandem reports that collection, and sets noBalance of the others', async () => {
   for (const name of ['left', 'balanced']) {
     await setNoBalance(sourceClient, name, true)
     await setNoBalance(destinationClient, name, false)
@@ -127,7 +127,7 @@ it('reports the collection whose noBalance is refused, and sets the others', asy
 it.each([
   ['the command is refused', new MongoServerError({ message: 'not allowed', code: 13 })],
   ['the config servers do not answer', new MongoNetworkError('gone')],
-])('if %s, reports all collections and does not try again', async (_what, error) => {
+])('if %s, tandem reports all collections and does not try again', async (_what, error) => {
   for (const name of names) await setNoBalance(sourceClient, name, true)
   for (const name of names) await setNoBalance(destinationClient, name, false)
   const failing = vi.spyOn(destination, 'write').mockRejectedValue(error)

@@ -110,7 +110,7 @@ describe('definitions at the verdict', () => {
 })
 
 describe('definitions at any time', () => {
-  it('differ by a collection that is missing, is a view, or exists only on the destination', () => {
+  it('differ by a collection that is missing on the destination, is a view there, or exists only there', () => {
     const source = [collection('a'), collection('b')]
     const destination = [view('b', 'a'), collection('c')]
     expect(compare(source, destination)).toEqual([
@@ -143,7 +143,7 @@ describe('definitions at any time', () => {
     expect(compare([conflicting], [collection('c', [], [index('a', 'a')])])).toEqual([])
   })
 
-  it('do not differ by the option temp, nor by defaults that collMod makes explicit', () => {
+  it('do not differ by the option temp, or by defaults that collMod makes explicit', () => {
     const existing = collection('c', [
       ['validationLevel', 'strict'],
       ['validationAction', 'error'],

@@ -1,19 +1,20 @@
 import { expect, it } from 'vitest'
 import { createNamespace } from '../../src/definitions/create-namespace.ts'
 import { optionsWhileDeferred } from '../../src/domain/definition.ts'
+import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import { RawValue } from '../../src/mongo/raw-values.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { rawDocument } from '../support/bson-values.ts'
 
-/** Databases whose names differ only in their letters' case. */
+/** tandem creates a database whose name differs from that of an existing database only in case. */
 
 const one = oneSet()
 
 const namesIn = async (database: string): Promise<string[]> =>
   (await one.client.db(database).listCollections({}, { nameOnly: true }).toArray()).map(({ name }) => name).sort()
 
-it('a database that is empty after a drop gives way to one whose name differs only in case', async () => {
+it('a database that is empty after a drop does not prevent a database whose name differs only in case', async () => {
   const before = one.client.db('Shop')
   await before.collection('orders').insertOne({})
   await before.createCollection('view', { viewOn: 'orders', pipeline: [] })
@@ -24,7 +25,7 @@ it('a database that is empty after a drop gives way to one whose name differs on
   expect(await namesIn('Shop')).toEqual([])
 })
 
-it('a database with a collection or a view stays, and the error names it', async () => {
+it('a database with a collection or a view is not dropped, and the error names that database', async () => {
   const before = one.client.db('Store')
   await before.createCollection('view', { viewOn: 'orders', pipeline: [] })
   const create = () => createNamespace(one.cluster, 'store', 'orders', {})
@@ -35,6 +36,21 @@ it('a database with a collection or a view stays, and the error names it', async
     ),
   })
   expect(await namesIn('Store')).toEqual(['system.views', 'view'])
+})
+
+it('a database of the same sync stays, and the error says what to do on the source', async () => {
+  await one.client.db('Depot').createCollection('orders')
+  const renamed = one.cluster.openWith(new NamespaceRemap([{ from: { database: 'shop' }, to: { database: 'Depot' } }]))
+  try {
+    await expect(createNamespace(renamed, 'depot', 'orders', {})).rejects.toMatchObject({
+      failure: 'DestinationConflict',
+      message: expect.stringMatching(
+        /the database Depot whose name differs only .* the name of shop there \(namespaceRemap\)\. Drop or rename depot on the source/,
+      ),
+    })
+  } finally {
+    await renamed.close()
+  }
 })
 
 it('a collection of a source of 8.1 whose record ids are replicated is created without that option', async () => {

@@ -54,7 +54,7 @@ it('a dropped collection is skipped, because its drop is applied later', async (
 const many = 96
 const expireAfterSeconds = 3_600
 
-/** Creates collections whose wanted TTL index exists but does not expire documents yet. */
+/** Creates collections with a TTL index that does not expire documents yet. */
 async function expiring(): Promise<CatalogEntry[]> {
   const app = one.client.db('app')
   const names = Array.from({ length: many }, (_, at) => `of${at}`)
@@ -87,7 +87,7 @@ it('many TTL indexes are restored in parallel', async () => {
   await using _slow = await delayed(blockTimeMS)
   const began = performance.now()
   await new DeferredOptions(one.cluster, testContext()).restoreExpiry(entries)
-  // One after another, the changes would take 48 s.
+  // If tandem made the changes one after another, they would take 48 s.
   expect(performance.now() - began).toBeLessThan((many * blockTimeMS) / 4)
   expect(await restored(entries)).toBe(many)
 })

@@ -13,7 +13,7 @@ import { testCluster, testContext } from '../mongo/clusters.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** Commands that change the distribution of a sharded destination, and the effects of their delayed delivery. */
+/** Tests commands that change the distribution of a sharded destination, and commands that arrive late. */
 describe('the distribution of a sharded destination', () => {
   let sharded: ShardedCluster
   let cluster: Cluster
@@ -94,7 +94,7 @@ describe('the distribution of a sharded destination', () => {
     expect(await storedKey()).toEqual({ k: 'hashed' })
   })
 
-  it('is completed by the repeated command when the time limit ends the first one', async () => {
+  it('is completed by a second command when the time limit has ended the first one', async () => {
     const write = cluster.write.bind(cluster)
     let sent = 0
     const limited = vi.spyOn(cluster, 'write').mockImplementation(async (database, command, options) => {
@@ -108,7 +108,7 @@ describe('the distribution of a sharded destination', () => {
     expect([sent, await storedKey()]).toEqual([2, { k: 'hashed' }])
   })
 
-  it('is changed by commands whose time limit ends before their sender counts as drained', async () => {
+  it('is changed by commands with a time limit that ends before the writes of their sender count as drained', async () => {
     const run = vi.spyOn(cluster, 'run')
     onTestFinished(() => run.mockRestore())
     const wanted = client.db('app').collection('wanted')

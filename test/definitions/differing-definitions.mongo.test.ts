@@ -74,14 +74,14 @@ it.each([
   ['an index dropped on the destination', ['things'], () => destination().collection('things').dropIndex('text')],
   ['a view dropped on the destination', [], () => destination().dropCollection('view')],
 ])(
-  '%s that changed is found, and nothing is found before the change or after it is followed',
+  'a change of %s is found, and nothing is found before the change or after tandem has applied it',
   async (name, names, change) => {
     await createSource()
     const { reconciler, differing, named } = await followed()
     expect(await named()).toEqual([])
     await change()
     expect(await named()).toEqual([['app', names]])
-    // A commit passes 'refused', because it refuses new collections.
+    // A commit passes 'refused', because it does not accept new collections.
     const state = name === 'a collection' ? 'copied' : 'refused'
     for (const [database, touched] of await differing()) await reconciler.reconcile(database, touched, state)
     expect(await named()).toEqual([])

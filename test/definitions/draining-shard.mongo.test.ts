@@ -11,7 +11,7 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testCluster, testContext } from '../mongo/clusters.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** A shard that `removeShard` has marked in `config.shards`, as all releases mark it. */
+/** A shard is draining after `removeShard`. All releases mark such a shard in `config.shards` in the same way. */
 
 let sharded: ShardedCluster
 let cluster: Cluster
@@ -35,7 +35,7 @@ afterAll(async () => {
   await sharded?.stop()
 })
 
-it('gets a warning from check, as a shard of the source and of the destination', async () => {
+it('causes a warning of check, as a shard of the source and of the destination', async () => {
   const found = await checkDrainingShards({ source: cluster, destination: cluster } as CheckedClusters)
   expect(found).toMatchObject([
     { severity: 'warning', name: 'ShardDraining', message: expect.stringContaining(`${draining} of the source`) },
@@ -43,7 +43,7 @@ it('gets a warning from check, as a shard of the source and of the destination',
   ])
 })
 
-it('becomes no primary shard, and gets no chunk of a collection that is distributed before the copy', async () => {
+it('does not become a primary shard, and gets no chunk of a collection that is distributed before the copy', async () => {
   const sharding = new DestinationSharding(cluster, cluster, testContext())
   const names = ['app', 'one', 'two', 'three']
   for (const name of names) await sharding.assignPrimary(name)

@@ -10,8 +10,8 @@ import { oneSet } from '../mongo/one-set.ts'
 import { nested, rawDocument } from '../support/bson-values.ts'
 
 /**
- * The end of a moveCollection, unshardCollection or reshardCollection as the source's shards show it: until 7.0 they
- * have the new collection when its event is read, later releases may still have the former one.
+ * A moveCollection, unshardCollection or reshardCollection ends on the source. Up to 7.0, the shards have the new collection when
+ * tandem reads the event. In later releases they may still have the former collection.
  */
 
 const one = oneSet()
@@ -21,7 +21,7 @@ const identityOf = async (name: string): Promise<string> => {
   return fromUuid((found as unknown as { info: { uuid: Binary } }).info.uuid)
 }
 
-/** The event as 8.0 writes it after a moveCollection, with the fields that tandem's stream leaves. */
+/** Returns the event that 8.0 emits after a moveCollection, with the fields that the pipeline of tandem's stream keeps. */
 function ended(formerUuid: string, newUuid: UUID) {
   const bytes = rawDocument([
     ['operationType', 'reshardCollection'],
@@ -32,7 +32,7 @@ function ended(formerUuid: string, newUuid: UUID) {
   return parseChangeEvent(bytes)
 }
 
-/** What the shards do when they switch: at one moment, the name belongs to a collection with the new UUID. */
+/** Replaces the collection as the shards do: from one moment on, its name belongs to a collection with the new UUID. */
 async function switchTo(newUuid: UUID): Promise<void> {
   const create = { op: 'c', ns: 'app.$cmd', ui: newUuid, o: { create: 'system.resharding.new' } }
   await one.client.db('admin').command({ applyOps: [create] })
@@ -60,12 +60,12 @@ describe('after the event that ends a resharding', () => {
     return { context, collections: new IncompleteCollections(parts) }
   }
 
-  it('the new collection is converged when the source already has it', async () => {
+  it('tandem converges the new collection if the source already has it', async () => {
     await switchTo(newUuid)
     expect(await incomplete().collections.after(ended(former, newUuid))).toEqual([fromUuid(newUuid)])
   })
 
-  it('the new collection is waited for while the source still has the former one', async () => {
+  it('tandem waits for the new collection while the source still has the former one', async () => {
     const { context, collections } = incomplete()
     const found = collections.after(ended(former, newUuid))
     await vi.waitFor(() => expect(String(context.retried.at(-1)?.error)).toContain('still have the former collection'))
@@ -73,12 +73,12 @@ describe('after the event that ends a resharding', () => {
     expect(await found).toEqual([fromUuid(newUuid)])
   })
 
-  it('nothing is converged when a later operation has replaced both', async () => {
+  it('tandem converges nothing if a later operation has replaced both collections', async () => {
     await switchTo(new UUID())
     expect(await incomplete().collections.after(ended(former, newUuid))).toEqual([])
   })
 
-  it('nothing is converged again when events of the new collection came first', async () => {
+  it('tandem does not converge the new collection again if it has already read events of that collection', async () => {
     await switchTo(newUuid)
     const entry = newEntry('app', { uuid: fromUuid(newUuid), name: 'things' }, { options: [], indexes: [] }, 'copied')
     catalog.add({ ...entry, convergedFrom: 5n })

@@ -9,7 +9,7 @@ import { Metadata } from '../../src/mongo/metadata.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 
-/** What a collection gets on the destination when the filter no longer includes it. */
+/** When the filter no longer includes a collection, tandem restores its deferred options and builds its missing indexes. */
 
 let two: TwoClusters
 let entry: CatalogEntry
@@ -39,7 +39,7 @@ async function leave(): Promise<void> {
   await leaveFilter(parts, [entry], false)
 }
 
-/** A collection of both clusters, with indexes on the source only. */
+/** Creates a collection on both clusters, with indexes only on the source. */
 beforeEach(async () => {
   logged.length = 0
   const things = two.sourceClient.db('app').collection('things')
@@ -55,14 +55,14 @@ beforeEach(async () => {
   entry.destinationUUID = destination[0].uuid
 })
 
-it('no index is built of a collection that leaves before its copy has ended, and the log names them', async () => {
+it('the missing indexes of a collection that leaves before its copy has ended are not built, and the log names them', async () => {
   entry.awaitsIndexes = true
   await leave()
   expect(await indexesThere()).toEqual([])
   expect(logged).toContainEqual(['indexes not built', { namespace: 'app.things', indexes: ['n_1', 'u_1'] }])
 })
 
-it('missing indexes are built of a collection whose copy has ended', async () => {
+it('the missing indexes of a collection that leaves after its copy has ended are built', async () => {
   await leave()
   expect((await indexesThere()).sort()).toEqual(['n_1', 'u_1'])
   expect(logged).toEqual([['namespace excluded', { namespace: 'app.things', dropped: false }]])

@@ -83,8 +83,8 @@ function shown(catalog: ClusterCatalog) {
   const entries = [...catalog].flatMap(([database, listed]) =>
     listed.map(({ name, type, uuid, options, indexes }) => ({
       ...{ name: `${database}.${name}`, uuid },
-      // tandem refuses or skips a time-series collection and needs only its name and type. The server generates the
-      // other fields of its listing.
+      // tandem refuses or skips a time-series collection, so it needs only the name and the type. The server generates the other
+      // fields of the listing.
       ...(type === 'timeseries' ? { type } : { type, options: hex(options) }),
       indexes: indexes.map((index) => [indexName(index), hex(sorted(index))]),
     })),
@@ -92,7 +92,7 @@ function shown(catalog: ClusterCatalog) {
   return entries.sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-it('both reads return the same definition for every kind of collection, index and view', async () => {
+it('$listCatalog and the list commands return the same definition for every kind of collection, index and view', async () => {
   await createEveryKind(app())
   await createEveryKind(one.client.db('app2'))
   const staged = shown(await listClusterCatalog(one.cluster))
@@ -100,7 +100,7 @@ it('both reads return the same definition for every kind of collection, index an
   expect(staged).toEqual(shown(await withoutStage(listClusterCatalog)))
 })
 
-it('databases have the names of the source, and collections of other databases are not mistaken for theirs', async () => {
+it('databases have their names on the source, and their collections are not confused with those of other databases', async () => {
   await one.client.db('app2').dropDatabase()
   for (const [database, name] of [
     ['app', 'of nobody'],
@@ -164,7 +164,7 @@ it.each([3, 40])(
   },
 )
 
-it('a user without the privileges for `$listCatalog` reads the same with listCollections and listIndexes', async () => {
+it('with a user without the privileges for `$listCatalog`, tandem reads the same definitions by listCollections and listIndexes', async () => {
   await createEveryKind(app())
   const everywhere = { resource: { db: '', collection: '' }, actions: ['listCollections', 'listIndexes'] }
   const privileges = [everywhere, { resource: { cluster: true }, actions: ['listDatabases', 'useUUID'] }]

@@ -7,7 +7,7 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
 
-/** Reads of a catalog that changes, and the oplog no-op while earlier writes are in flight. */
+/** Tests reads of a catalog that changes, and oplog no-ops while earlier writes are in flight. */
 
 const one = oneSet()
 
@@ -35,7 +35,7 @@ it('an oplog no-op is acknowledged only when all earlier writes can be read', as
   const delayed = collection.insertOne({ _id: 1 })
   await sleeping.reached()
   await appendOplogNote(one.cluster, 'test')
-  // The read does not wait for a cluster time. It returns what is majority-committed now.
+  // This read does not wait for a cluster time. It returns what is majority-committed at the moment.
   const reply = await one.cluster.read('app', { find: 'delayed', readConcern: { level: 'majority' } })
   expect(reply['cursor'].firstBatch).toHaveLength(2)
   await delayed

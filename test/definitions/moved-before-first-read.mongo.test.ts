@@ -5,7 +5,7 @@ import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
-/** Databases of a sharded source whose placement is not stored when they are read. */
+/** tandem reads databases of a sharded source of which it has not stored a placement yet. */
 
 const one = oneSet()
 let placements: SourcePlacements
@@ -24,12 +24,12 @@ const clonesIn = async (version: string) => [
   ...(await placements.findClones('app', readAs(version), () => false)).values(),
 ]
 
-it('a database that was moved before its first read may have clones, and a new one has none', async () => {
+it('a database that was moved before its first read may have cloned collections, and a new database has none', async () => {
   expect(await clonesIn('first:1')).toEqual([])
   expect(await clonesIn('first:2')).toEqual(['app.c'])
 })
 
-it('a database that was dropped, created again and moved may have clones', async () => {
+it('a database that was dropped, created again and moved may have cloned collections', async () => {
   await placements.record('app', readAs('first:3'))
   expect(await clonesIn('first:3')).toEqual([])
   expect(await clonesIn('second:1')).toEqual([])

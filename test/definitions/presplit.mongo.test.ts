@@ -39,8 +39,8 @@ beforeEach(async () => {
 })
 
 /**
- * Creates the source's collection `wanted` and splits its chunks at these values. All of them are on the primary shard,
- * unless the first field of the key is hashed.
+ * Creates the collection `wanted`, which represents the source, and splits its chunks at these values. All chunks are on the
+ * primary shard, unless the first field of the key is hashed.
  */
 async function wanted(key: Key, documents: Document[], splitPoints: Document[] = []): Promise<void> {
   await client.db('admin').command({ shardCollection: 'app.wanted', key })
@@ -48,7 +48,7 @@ async function wanted(key: Key, documents: Document[], splitPoints: Document[] =
   for (const middle of splitPoints) await sharded.split('app.wanted', middle)
 }
 
-/** The namespaces that the log names because they may be distributed unevenly. */
+/** The namespaces that the log reports as possibly distributed unevenly. */
 const uneven: string[] = []
 const journal: Journal = (message, fields) => {
   if (message === 'uneven distribution') uneven.push((fields as JournalFields['uneven distribution']).namespace)
@@ -99,7 +99,7 @@ describe('a collection that the source has sharded by the same key', () => {
     expect(await shardsOf('things')).toBe('000000012')
   })
 
-  it('gets the chunks of the source even if they are empty, including the hashed values of their boundaries', async () => {
+  it('gets the chunks of the source even if they are empty, also with boundaries that are hashed values', async () => {
     const points = [
       { r: 'r1', u: Long.fromNumber(-5) },
       { r: 'r1', u: Long.fromNumber(5) },
@@ -150,14 +150,14 @@ describe('a transient error of the destination', () => {
     onTestFinished(() => spy.mockRestore())
   }
 
-  it.each(['split', 'moveChunk'])('causes a %s to be retried', async (name) => {
+  it.each(['split', 'moveChunk'])('makes tandem retry a %s', async (name) => {
     await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
     failing(name, 2)
     await distribute('things', { k: 1 })
     expect([await shardsOf('things'), uneven]).toEqual(['01', []])
   })
 
-  it('that persists ends only the distribution of that collection', async () => {
+  it('that persists stops only the distribution of that collection', async () => {
     await wanted({ k: 1 }, numbered(100), [{ k: 30 }, { k: 60 }])
     failing('moveChunk', Number.POSITIVE_INFINITY)
     const sent = observedCommands()

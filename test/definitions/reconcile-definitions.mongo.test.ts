@@ -13,7 +13,7 @@ import { destinationName, emptiedClusters, type TwoClusters } from '../apply/two
 import { type TestContext, testContext } from '../mongo/clusters.ts'
 import { failPoint } from '../support/fail-point.ts'
 
-/** Definitions that change on the source while they are followed, and faults in between. */
+/** Definitions change on the source while tandem follows them, and faults happen in between. */
 
 let two: TwoClusters
 emptiedClusters((clusters) => {
@@ -28,7 +28,7 @@ interface Instance {
   reconcile(newState?: 'copied' | 'refused'): Promise<unknown>
 }
 
-/** Starts an instance with the catalog that its predecessor has stored. */
+/** Starts an instance with the catalog that the previous instance has stored. */
 async function startInstance(): Promise<Instance> {
   const context = testContext()
   const metadata = new Metadata(two.destination, context)
@@ -68,7 +68,7 @@ const untilRetried = ({ context }: Instance) =>
   vi.waitFor(() => expect(context.retried).not.toEqual([]), { timeout: 10_000 })
 
 describe('a collection whose creation is retried', () => {
-  it.each(['create', 'createIndexes'])('at %s while the source renames it exists once', async (command) => {
+  it.each(['create', 'createIndexes'])('at %s exists only once if the source renames it meanwhile', async (command) => {
     await source().createCollection('before')
     await source().collection('before').createIndex({ a: 1 })
     const instance = await startInstance()
@@ -83,20 +83,23 @@ describe('a collection whose creation is retried', () => {
     expect(instance.catalog.entries().map(({ name }) => name)).toEqual(['after'])
   })
 
-  it.each(['create', 'createIndexes'])('at %s while the source drops it does not exist afterwards', async (command) => {
-    await source().createCollection('gone')
-    await source().collection('gone').createIndex({ a: 1 })
-    const instance = await startInstance()
-    const point = await failCommand(command, 'app.gone')
-    const reconciled = instance.reconcile()
-    await untilRetried(instance)
-    await source().collection('gone').drop()
-    await point.release()
-    await reconciled
-    expect(await existing()).toEqual(new Map())
-    expect(await stored()).toEqual(new Map())
-    expect(instance.catalog.entries()).toEqual([])
-  })
+  it.each(['create', 'createIndexes'])(
+    'at %s does not exist afterwards if the source drops it meanwhile',
+    async (command) => {
+      await source().createCollection('gone')
+      await source().collection('gone').createIndex({ a: 1 })
+      const instance = await startInstance()
+      const point = await failCommand(command, 'app.gone')
+      const reconciled = instance.reconcile()
+      await untilRetried(instance)
+      await source().collection('gone').drop()
+      await point.release()
+      await reconciled
+      expect(await existing()).toEqual(new Map())
+      expect(await stored()).toEqual(new Map())
+      expect(instance.catalog.entries()).toEqual([])
+    },
+  )
 
   it('does not affect another collection that takes its intended name', async () => {
     await source().createCollection('other')
@@ -106,7 +109,7 @@ describe('a collection whose creation is retried', () => {
     await source().createCollection('wanted')
     const first = await startInstance()
     const wanted = await failCommand('create', 'app.wanted')
-    first.reconcile().catch(() => {}) // crashes
+    first.reconcile().catch(() => {}) // this instance crashes
     await untilRetried(first)
     first.context.stop()
     await wanted.release()
@@ -116,7 +119,7 @@ describe('a collection whose creation is retried', () => {
 
     const second = await startInstance()
     const storing = await failCommand('update', `${metadataDatabase}.collections`, { skip: 1 })
-    second.reconcile().catch(() => {}) // crashes as well, when the other collection has the name
+    second.reconcile().catch(() => {}) // this instance crashes too, after the other collection has taken the name
     await untilRetried(second)
     second.context.stop()
     await storing.release()
@@ -137,7 +140,7 @@ describe('options', () => {
   }
   const destination = () => two.destinationClient.db('app')
 
-  it('that were set but not stored, and then changed back on the source, are those of the source at commit', async () => {
+  it('that tandem has set but not stored, and that the source then changes back, equal those of the source at the commit', async () => {
     await source().createCollection('things')
     await (await startInstance()).reconcile()
     await destination().command({ collMod: 'things', validator })
@@ -193,7 +196,7 @@ describe('a read of the catalog of a database', () => {
     expect((await instance.definitions.reconcile('app', none, 'copied', 1)).indexesOf).toEqual(new Set())
     expect(await indexed('a')).toBe(0)
     const observed = await instance.definitions.reconcile('app', none, 'copied', 2)
-    // Unchanged indexes of a prefetched collection are not reported, because the destination was not read.
+    // tandem does not report the indexes of a prefetched collection if they have not changed, because it has not read the destination.
     const [a] = instance.catalog.entries().filter(({ name }) => name === 'a')
     expect(observed.indexesOf).toEqual(new Set([a?.uuid]))
     expect([await indexed('a'), await indexed('b')]).toEqual([1, 0])
@@ -285,7 +288,7 @@ describe('a stop', () => {
   })
 })
 
-it('an index that is gone by the time it is dropped counts as dropped', async () => {
+it('an index that no longer exists when tandem drops it counts as dropped', async () => {
   await source().collection('things').createIndex({ a: 1 })
   const instance = await startInstance()
   await instance.reconcile()
@@ -293,7 +296,7 @@ it('an index that is gone by the time it is dropped counts as dropped', async ()
   const things = two.destinationClient.db('app').collection('things')
   const write = two.destination.write.bind(two.destination)
   const writes = vi.spyOn(two.destination, 'write').mockImplementation(async (...command) => {
-    // As a delayed command of a former coordinator does.
+    // This represents a delayed command of a former coordinator.
     if ('dropIndexes' in command[1]) await things.dropIndex('a_1')
     return await write(...command)
   })

@@ -15,7 +15,7 @@ import {
   useTwoClusters,
 } from './reconcile-fixture.ts'
 
-/** Errors that the destination returns in an election or on a full disk, while documents are written. */
+/** The destination returns errors of an election or of a full disk while tandem writes documents. */
 
 useTwoClusters()
 
@@ -45,13 +45,13 @@ it('a batch with duplicate keys and a write concern error fails with a transient
 })
 
 it.each(['insert', 'update'])(
-  'an %s with a write concern error is sent again until it is majority-acknowledged',
+  'after a write concern error, an %s is sent again until a majority acknowledges it',
   async (command) => {
     const entry = await outdated()
     const data = { failCommands: [command], appName: destinationName, writeConcernError: concern }
     await using _ = await failPoint(clusters.destinationClient, 'failCommand', data, { times: 2 })
     const identities = identitiesOf(idElements(numbered(0, 10)))
-    // The first five are written as existing documents, and the others as new ones.
+    // The first five identities are written as existing documents, and the others as new documents.
     for (const [at, identity] of [...identities.values()].entries()) identity.fresh = at >= 5
     await clusters.reconcile(entry, identities)
     expect(clusters.context.retried).toHaveLength(2)
@@ -65,16 +65,19 @@ it.each([
   [189, 'a stepdown'],
   [365, 'a cache under pressure'],
   [11_602, 'an election that interrupts'],
-])('error %i, %s, is retried until it ends, and is shown meanwhile', async (errorCode) => {
-  const entry = await outdated()
-  const data = { failCommands: ['update', 'insert'], appName: destinationName, errorCode }
-  await using fault = await failPoint(clusters.destinationClient, 'failCommand', data)
-  const reconciling = clusters.reconcile(entry, identitiesOf(idElements(numbered(0, 10))))
-  await fault.reached()
-  await expect.poll(() => clusters.context.monitor.current?.what).toContain(`${database}.c`)
-  expect(await texts()).toEqual(Array(5).fill('old'))
-  await fault.release()
-  await reconciling
-  expect(clusters.context.monitor.current).toBeUndefined()
-  expect(await texts()).toEqual(Array(10).fill('new'))
-})
+])(
+  'after error %i, %s, a write is retried until the error ends, and the retry is shown meanwhile',
+  async (errorCode) => {
+    const entry = await outdated()
+    const data = { failCommands: ['update', 'insert'], appName: destinationName, errorCode }
+    await using fault = await failPoint(clusters.destinationClient, 'failCommand', data)
+    const reconciling = clusters.reconcile(entry, identitiesOf(idElements(numbered(0, 10))))
+    await fault.reached()
+    await expect.poll(() => clusters.context.monitor.current?.what).toContain(`${database}.c`)
+    expect(await texts()).toEqual(Array(5).fill('old'))
+    await fault.release()
+    await reconciling
+    expect(clusters.context.monitor.current).toBeUndefined()
+    expect(await texts()).toEqual(Array(10).fill('new'))
+  },
+)

@@ -18,7 +18,7 @@ import {
 useTwoClusters()
 
 describe('a document that the source no longer has', () => {
-  it('is recorded before it is deleted while its collection is copied, so that a delayed insert is undone', async () => {
+  it('is recorded before it is deleted while its collection is copied, so that a delayed insert of the copy is undone', async () => {
     await createOnBoth('c')
     const documents = numbered(0, 5)
     await insertRaw(destination(), 'c', documents)
@@ -28,7 +28,7 @@ describe('a document that the source no longer has', () => {
     await admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data: fail })
     const reconciling = clusters.reconcile(entry, identitiesOf(idElements(documents)))
     while (clusters.context.retried.length === 0) await new Promise((resolve) => setTimeout(resolve, 5))
-    // The delete has failed so far. The record exists already, so a crash at this moment would not lose it.
+    // The delete has failed so far, and the record already exists, so a crash at this moment would not lose the record.
     expect(await destination().collection('c').countDocuments()).toBe(5)
     const tombstones = await clusters.metadata.tombstones.read(entry.uuid, null, 10)
     expect(tombstones.map(({ idElement }) => idElement)).toEqual(idElements(documents))
@@ -90,7 +90,7 @@ describe('a collection that is renamed or dropped while it is read', () => {
     expect(await destination().collection('c').countDocuments({ text: 'x' })).toBe(5)
   })
 
-  it('is not changed after a drop, because the drop event follows', async () => {
+  it('is not changed on the destination after a drop, because the drop event follows', async () => {
     await createOnBoth('c')
     await insertRaw(destination(), 'c', numbered(0, 5))
     const entry = await clusters.entryOf(database, 'c')
@@ -101,7 +101,7 @@ describe('a collection that is renamed or dropped while it is read', () => {
 })
 
 describe('an index on the destination that refuses a document', () => {
-  it('is dropped before its event arrives when the source no longer has it', async () => {
+  it('is dropped before its event arrives if the source no longer has the index', async () => {
     await createOnBoth('c')
     await destination().collection('c').createIndex({ place: '2dsphere' })
     await source()
@@ -122,7 +122,7 @@ describe('an index on the destination that refuses a document', () => {
     await clusters.expectEqual(database)
   })
 
-  it('causes DocumentRefused when the source has it as well', async () => {
+  it('causes DocumentRefused if the source has the index too', async () => {
     await createOnBoth('c')
     await destination().collection('c').createIndex({ place: '2dsphere' })
     await source().collection<{ _id: number; place: string }>('c').insertOne({ _id: 1, place: 'nowhere' })

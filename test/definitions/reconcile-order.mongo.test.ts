@@ -26,7 +26,7 @@ describe('an _id in several spellings (equal values of different types)', () => 
       ['v', v],
     ])
 
-  it('gets the spelling of the source, whichever spelling the destination has and whichever are reconciled', async () => {
+  it('gets the spelling of the source for any spelling on the destination and any spellings in the events', async () => {
     await createOnBoth('c')
     const entry = await clusters.entryOf(database, 'c')
     for (const ids of [spellings, nestedSpellings]) {
@@ -43,7 +43,7 @@ describe('an _id in several spellings (equal values of different types)', () => 
     }
   })
 
-  it('follows deletes and inserts of another spelling within one batch', async () => {
+  it('has the last spelling after deletes and inserts of several spellings within one batch', async () => {
     await createOnBoth('c')
     const collection = source().collection<{ _id: number }>('c')
     const entry = await clusters.entryOf(database, 'c')

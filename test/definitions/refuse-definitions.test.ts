@@ -4,7 +4,7 @@ import { refuseUnsupported } from '../../src/definitions/refuse-definitions.ts'
 import { readFields } from '../../src/domain/raw-bson.ts'
 import { nested, type RawField, rawDocument } from '../support/bson-values.ts'
 
-/** Collections that tandem cannot sync, as listCollections of the different releases shows them. */
+/** Tests collections that tandem cannot sync, in the forms in which listCollections of different releases returns them. */
 
 const uuid = 'sixteen bytes...'
 const timeField = nested([['timeField', 't']])
@@ -22,12 +22,12 @@ it.each([
   ['its buckets', listed({ name: 'system.buckets.things' }, [['timeseries', timeField]]), /time-series/],
   ['a time series of 8.3 without buckets', listed({ type: 'timeseries' }, [['timeseries', timeField]]), /time-series/],
   ['a collection with Queryable Encryption', listed({}, [['encryptedFields', nested([])]]), /Queryable Encryption/],
-])('%s is refused by its name', (_what, one, reason) => {
+])('%s is refused, and the refusal names the collection', (_what, one, reason) => {
   expect(() => refuseUnsupported('app', [one])).toThrow(reason)
   expect(() => refuseUnsupported('app', [one])).toThrow(/^app\.things /)
 })
 
-it('the options that 7.0 and 8.0 add to other collections are no reason to refuse them', () => {
+it('collections are not refused because of the options that 7.0 and 8.0 have added', () => {
   const options: RawField[] = [
     ['validationAction', 'errorAndLog'],
     ['changeStreamPreAndPostImages', nested([['enabled', true]])],

@@ -12,7 +12,7 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testCluster } from '../mongo/clusters.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** What a sharded destination stores about databases that have other names there. */
+/** Tests what a sharded destination stores about databases that have other names there. */
 
 let sharded: ShardedCluster
 let client: MongoClient
@@ -41,7 +41,7 @@ const stored = (_id: string) => client.db('config').collection<Stored>('collecti
 const admin = (command: Document, withoutWriteConcern = false) =>
   destination.write('admin', command, { unfenced: true, withoutWriteConcern })
 
-it('administrative commands, and the reads of what they have stored, name databases as on the source', async () => {
+it('the callers of administrative commands, and of the reads of their results, use the names of databases on the source', async () => {
   const [first, second] = (await readShards(destination)).map(({ name }) => name)
   await admin({ enableSharding: 'app', primaryShard: first })
   await admin({ enableSharding: 'store', primaryShard: second })
@@ -88,7 +88,7 @@ it('administrative commands, and the reads of what they have stored, name databa
   expect(new Set(chunks.map(({ shard }) => shard))).toEqual(new Set([first, second]))
 })
 
-it("the balancer's settings are compared with, and written to, the collection of the other name", async () => {
+it("the balancer's settings are compared with those of the renamed collection, and written to that collection", async () => {
   const own = await stored('store.things')
   const entry = newEntry('app', { uuid: 'source', name: 'things' }, { options: [], indexes: [] }, 'copied')
   const destinationUUID = fromUuid(own?.uuid as Binary)

@@ -19,8 +19,8 @@ import { type ShardedCluster, startShardedCluster } from '../support/sharded-clu
 const longEnough = { timeout: 60_000 }
 
 /**
- * The router sends createIndexes to each shard by itself, and listIndexes only to the shard of the first chunk. The first
- * shard of `shards` is that shard.
+ * The router sends createIndexes to each shard separately, and listIndexes only to the shard of the first chunk, which is the
+ * first one in `shards`.
  */
 describe('indexes of a sharded collection that only some shards have', () => {
   let set: ReplicaSet
@@ -52,7 +52,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
     (await things(of).indexes()).filter(({ name }) => name !== '_id_' && name !== 'k_1')
   const namesOn = async (of: MongoClient): Promise<unknown[]> => (await indexesOn(of)).map(({ name }) => name)
 
-  /** Creates `app.things` on both clusters, on the destination with a chunk on each shard and no index but that of the shard key. */
+  /** Creates `app.things` on both clusters. On the destination it has a chunk on each shard, and only the index of the shard key. */
   async function entryWith(...wanted: { key: Record<string, 1>; unique?: boolean }[]): Promise<CatalogEntry> {
     await things(sourceClient).createIndexes([{ key: { k: 1 } }, ...wanted])
     const admin = client.db('admin')
@@ -78,7 +78,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
 
   const deferredOptions = () => new DeferredOptions(destination, testContext())
 
-  it('an index that one shard has not built is built there', async () => {
+  it('tandem builds an index that one shard has not built on that shard', async () => {
     const entry = await entryWith({ key: { a: 1 } })
     const indexes = new DestinationIndexes(destination, 'beforeDataCopy')
     const failing = { failCommands: ['createIndexes'], errorCode: 10_107, failInternalCommands: true }
@@ -89,7 +89,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
     expect(await Promise.all(shards.map(namesOn))).toEqual([['a_1'], ['a_1']])
   })
 
-  it('an index that one shard still builds is awaited', async () => {
+  it('tandem waits for an index that one shard is still building', async () => {
     const entry = await entryWith({ key: { a: 1 } })
     const indexes = new DestinationIndexes(destination, 'beforeDataCopy')
     await using held = await failPoint(shards[1], 'hangAfterStartingIndexBuild', {})
@@ -123,7 +123,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
   })
 
   it.each([0, 1] as const)(
-    'the verdict finds an index that shard %i lacks, and one that only this shard has',
+    'the verdict finds an index that is missing on shard %i, and an index that only this shard has',
     async (at) => {
       const entry = await entryWith({ key: { a: 1 } })
       await things(client).createIndex({ a: 1 })
@@ -136,7 +136,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
     },
   )
 
-  it('an index that is unique on one shard only is found, and becomes unique on all', async () => {
+  it('an index that is unique only on one shard is found, and becomes unique on all shards', async () => {
     const entry = await entryWith({ key: { k: 1, u: 1 }, unique: true } as never)
     await things(client).createIndex({ k: 1, u: 1 })
     const index = { name: 'k_1_u_1', prepareUnique: true }
@@ -151,7 +151,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
     for (const shard of shards) expect((await indexesOn(shard))[0]).not.toHaveProperty('unique')
   })
 
-  it('an index that one shard lacks is not prepared, and the error names the shard', async () => {
+  it('an index that is missing on one shard cannot be prepared, and the error names that shard', async () => {
     const entry = await entryWith({ key: { k: 1, u: 1 }, unique: true } as never)
     await things(client).createIndex({ k: 1, u: 1 })
     await things(shards[1]).dropIndex('k_1_u_1')
@@ -165,7 +165,7 @@ describe('indexes of a sharded collection that only some shards have', () => {
     expect(await Promise.all(shards.map(namesOn))).toEqual([[], []])
   })
 
-  it('an index that one shard lacks is dropped before changes are applied again', async () => {
+  it('an index that is missing on one shard is dropped before changes are applied again', async () => {
     const entry = await entryWith({ key: { k: 1, u: 1 }, unique: true } as never)
     await things(client).createIndex({ k: 1, u: 1 }, { unique: true })
     await things(shards[1]).dropIndex('k_1_u_1')

@@ -19,8 +19,8 @@ import type { ReplicaSet } from '../support/replica-set.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
 /**
- * The options with which a collection of the destination is sharded: those of a sharded source, whose part the destination
- * itself plays, or those of the start request.
+ * tandem shards a collection of the destination with the options of a sharded source, or with those of the start request. In
+ * these tests one sharded cluster is both the source and the destination.
  */
 
 type Key = Record<string, 1 | 'hashed'>
@@ -54,7 +54,7 @@ beforeEach(async () => {
 const admin = (command: Document) => client.db('admin').command(command)
 const keyOf = (key: Key) => Object.entries(key).map(([field, direction]) => ({ [field]: direction }))
 
-/** Creates the collection of the destination with an index on the key that is not unique yet, and returns its entry. */
+/** Creates the collection on the destination with an index on the key that is not unique yet, and returns its catalog entry. */
 async function created(source: MongoClient, key: Key, unique: boolean): Promise<CatalogEntry> {
   const things = await client.db('app').createCollection('things')
   await things.createIndex(key)
@@ -99,7 +99,7 @@ async function chunks(): Promise<Document[]> {
     .toArray()
 }
 
-it('a key that is unique on the source is unique, before its index is, and remains so when it is refined', async () => {
+it('a shard key that is unique on the source is unique on the destination before its index is, and stays unique when it is refined', async () => {
   const wanted = client.db('app').collection('wanted')
   await admin({ shardCollection: 'app.wanted', key: { k: 1 }, unique: true })
   await wanted.createIndex({ k: 1, u: 1 }, { unique: true })
@@ -109,13 +109,13 @@ it('a key that is unique on the source is unique, before its index is, and remai
   expect(await stored()).toMatchObject({ key: { k: 1 }, unique: true })
   await ours.distribute(entry)
   const things = client.db('app').collection<Document & { _id: number }>('things')
-  // The index accepts duplicates, which exist for a moment while documents are copied and changed.
+  // The index still accepts duplicates, which may exist for a moment while documents are copied and changed.
   await things.insertMany([
     { _id: 1, k: 1 },
     { _id: 2, k: 1 },
   ])
   await things.createIndex({ k: 1, u: 1 })
-  // The server refuses to refine a key while an index that does not begin with the new one is unique.
+  // The server refuses to refine a key while there is a unique index that does not begin with the new key.
   await wanted.dropIndex('k_1')
   await admin({ refineCollectionShardKey: 'app.wanted', key: { k: 1, u: 1 } })
   expect(await ours.follow(entry, requestedShardKey([{ k: 1 }, { u: 1 }]))).toBe(true)
@@ -123,7 +123,7 @@ it('a key that is unique on the source is unique, before its index is, and remai
   expect(notUnique).toEqual([])
 })
 
-it('a collection with documents that becomes sharded on the source gets a unique key, also while it has duplicates', async () => {
+it('a collection with documents that becomes sharded by a unique key on the source gets a unique key, even while it has duplicates', async () => {
   await admin({ shardCollection: 'app.wanted', key: { k: 1 }, unique: true })
   const entry = await created(client, { k: 1 }, true)
   await client
@@ -135,7 +135,7 @@ it('a collection with documents that becomes sharded on the source gets a unique
   expect(await stored()).toMatchObject({ key: { k: 1 }, unique: true })
 })
 
-it('a key is not unique if it is not on the source, or if no index of the destination will be unique', async () => {
+it('a shard key is not unique if it is not unique on the source, or if no index of the destination will be unique', async () => {
   await admin({ shardCollection: 'app.wanted', key: { k: 1 } })
   await sharding(destination).distribute(await created(client, { k: 1 }, true))
   expect(await stored()).toMatchObject({ unique: false })
@@ -167,23 +167,26 @@ it('a collection of a replica set is sharded with the options of the start reque
   expect(await chunks()).toHaveLength(10)
 })
 
-it.each(['6.0.27', '7.2.0'])('numInitialChunks is honoured on %s, from 7.2 on by splitting', async (version) => {
-  await setClient.db('app').createCollection('things')
-  const before = destination.version
-  destination.version = version
-  try {
-    await sharding(replicaSet, { shardingEntries: [entryOf({ k: 'hashed' }, { numInitialChunks: 12 })] }).distribute(
-      await created(setClient, { k: 'hashed' }, false),
-    )
-  } finally {
-    destination.version = before
-  }
-  const found = await chunks()
-  expect(found).toHaveLength(12)
-  expect(new Set(found.map(({ shard }) => shard)).size).toBe(2)
-})
+it.each(['6.0.27', '7.2.0'])(
+  'numInitialChunks has an effect on %s: from 7.2 on, tandem splits the chunks itself',
+  async (version) => {
+    await setClient.db('app').createCollection('things')
+    const before = destination.version
+    destination.version = version
+    try {
+      await sharding(replicaSet, { shardingEntries: [entryOf({ k: 'hashed' }, { numInitialChunks: 12 })] }).distribute(
+        await created(setClient, { k: 'hashed' }, false),
+      )
+    } finally {
+      destination.version = before
+    }
+    const found = await chunks()
+    expect(found).toHaveLength(12)
+    expect(new Set(found.map(({ shard }) => shard)).size).toBe(2)
+  },
+)
 
-it('presplitHashedZones creates the chunks by the zones, and is left out once a drop has removed the zones', async () => {
+it('presplitHashedZones creates the chunks of the zones, and is left out after a drop has removed the zones', async () => {
   await setClient.db('app').createCollection('things')
   for (const [at, { name }] of sharded.shards.entries()) await admin({ addShardToZone: name, zone: `zone${at}` })
   const zone = (at: number, from: string, to: string) =>
@@ -216,7 +219,7 @@ it.each<[what: string, key: Key, options: Partial<ShardingEntry['shardCollection
   [
     ['a hashed unique key', { k: 'hashed' }, { unique: true }, false, /\[0\]\.shardCollection\.unique .* hashed/],
     ['unique without indexes', { k: 1 }, { unique: true }, true, /\.unique .* buildIndexes 'never'/],
-    ['unique without such an index', { k: 1 }, { unique: true }, false, /app\.things has no unique index on exactly/],
+    ['unique without a unique index', { k: 1 }, { unique: true }, false, /app\.things has no unique index on exactly/],
     [
       'chunks of a ranged key',
       { k: 1 },

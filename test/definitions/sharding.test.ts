@@ -6,8 +6,8 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { rawDocument } from '../support/bson-values.ts'
 
 /**
- * Documents of config.collections as the server's releases write them (src/mongo/s/catalog/type_collection.idl in the
- * server's source; `unsplittable` since 8.0).
+ * Tests documents of config.collections in the forms of the server's releases (src/mongo/s/catalog/type_collection.idl in the
+ * server's source). The field `unsplittable` exists since 8.0.
  */
 
 const uuid = new UUID('00ff1080-7f0a-4bd0-8cf1-fedcba987654')
@@ -85,7 +85,7 @@ describe('an unsharded collection that the config servers of 8.0 track', () => {
     expect(wantedShardKey(source, byUuid(tracked), [], things)).toBeNull()
   })
 
-  it('keeps its documents on the destination if it is unsharded on both clusters, and only then', () => {
+  it('keeps its documents on the destination only if it is unsharded on both clusters', () => {
     const key = [{ path: '_id', hashed: false }]
     expect(keepsDistribution(source, tracked ?? undefined, null)).toBe(true)
     expect(keepsDistribution(source, undefined, tracked?.key ?? null)).toBe(true)

@@ -28,7 +28,7 @@ beforeEach(async () => {
   catalog.add(newEntry('app', { uuid, name: 'things' }, { options: [], indexes: [] }, 'copied'))
 })
 
-it('nothing is reported while nothing has changed', async () => {
+it('no change is reported while nothing has changed', async () => {
   expect(await changes()).toEqual([])
 })
 
@@ -40,7 +40,7 @@ it.each([
     () => one.client.db('app').renameCollection('things', 'hidden'),
     'app.things was renamed to a name that the filter excludes',
   ],
-])('%s is reported as such', async (_what, change, expected) => {
+])('%s is reported', async (_what, change, expected) => {
   await change()
   expect(await changes()).toEqual([['app', expected]])
 })

@@ -14,7 +14,7 @@ import { testCluster, testContext } from '../mongo/clusters.ts'
 import { emptyCluster } from '../support/empty-cluster.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 
-/** The source has one shard more than the destination. The other shards have the same names on both clusters. */
+/** The source has one shard more than the destination. The names of all other shards are the same on both clusters. */
 
 let from: ShardedCluster
 let to: ShardedCluster
@@ -120,7 +120,7 @@ it('zones of a hashed shard key are copied', async () => {
   for (const { shard } of await chunksOf('byHash')) expect(shard).toBe('zoned-shard1')
 })
 
-it('zones change as on the source, and a collection without zones there keeps those of the destination', async () => {
+it('zones change as on the source, and a collection without zones on the source keeps its zones on the destination', async () => {
   await shardedOnSource('things', { k: 1 })
   await shardedOnSource('own', { k: 1 })
   await inZone(0, 'old')
@@ -159,7 +159,7 @@ it('zones that the destination refuses are reported, and the others are copied',
   expect(await rangesOf(destinationClient, 'things')).toEqual([{ min: { k: 10 }, max: { k: 20 }, tag: 'old' }])
 })
 
-it('a zone is not copied if the destination lacks one of its shards, and `check` reports it', async () => {
+it('a zone is not copied if one of its shards does not exist on the destination, and `check` reports that zone', async () => {
   await shardedOnSource('things', { k: 1 })
   await inZone(2, 'far')
   await zoned('things', { k: 0 }, { k: 10 }, 'far')

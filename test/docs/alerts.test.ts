@@ -9,7 +9,7 @@ import { apiUnderTest } from '../api/recording-instance.ts'
 import { anchorsOf, textOf } from './pages.ts'
 import { holds, type Series, secondsOf } from './prometheus-rules.ts'
 
-/** Evaluates docs/alerts.yml over the answers of `/metrics` as time passes. Each rule fires in time, and not earlier. */
+/** Evaluates docs/alerts.yml over simulated time with answers of `/metrics`. Each rule fires at the right time, and not earlier. */
 
 interface Rule {
   alert: string
@@ -25,9 +25,9 @@ const rules = groups.flatMap((group) => group.rules)
 /** Prometheus's default scrape interval. The durations of all rules are multiples of it. */
 const everySeconds = 60
 const rangesOf = ({ expr }: Rule): number[] => [...expr.matchAll(/\[(\w+)\]/g)].map(([, range]) => secondsOf(range))
-/** After this time, every rule has been true for its whole `for`, over its whole range, if it is true at all. */
+/** By this time, each rule that is true at all has been true for its whole `for` and over its whole range. */
 const longestSeconds = Math.max(...rules.map((rule) => secondsOf(rule.for) + Math.max(0, ...rangesOf(rule))))
-/** Metrics that the rules use. An answer has many more. */
+/** The metrics that the rules use. An answer of `/metrics` has many more. */
 const used = new Set(rules.flatMap(({ expr }) => expr.match(/\btandem_\w+/g) ?? []))
 
 const healthy: Progress = {
@@ -50,10 +50,10 @@ const copying = (copied: number): Progress => ({
   info: 'collection copy',
   collectionCopy: { estimatedTotalBytes: 1_000_000, estimatedCopiedBytes: copied },
 })
-/** The progress of an instance at a time, in seconds; null if the instance does not answer. */
+/** Returns the progress of an instance at a time in seconds, or null if the instance does not answer. */
 type At = (seconds: number) => (Progress & { progressedAt?: number }) | null | 'connecting'
 
-/** The series that Prometheus has collected from the instances of one job until then. */
+/** Returns the series that Prometheus has collected from the instances of one job up to a time. */
 async function collected(instances: readonly At[], untilSeconds: number): Promise<Series[]> {
   const meter = new WorkMeter()
   const { api, instance } = apiUnderTest({ meter })
@@ -83,7 +83,7 @@ async function collected(instances: readonly At[], untilSeconds: number): Promis
   return [...series.values()]
 }
 
-/** Alerts that fire at a time: those whose expression has held for long enough. */
+/** Returns the alerts that fire at a time, because their expressions have been true for long enough. */
 function firing(all: readonly Series[], untilSeconds: number): string[] {
   const fires = ({ expr, for: lasting }: Rule): boolean => {
     const since = untilSeconds - secondsOf(lasting)
@@ -134,9 +134,9 @@ test.each<[string, At[], number]>([
     900,
   ],
   ['TandemDisconnected', [() => 'connecting'], 120],
-])('%s is the only alert that fires, and it does not fire earlier (%#)', async (alert, instances, seconds) => {
+])('%s is the only alert that fires, and it fires no earlier than expected (%#)', async (alert, instances, seconds) => {
   const all = await collected(instances, seconds)
-  // A sync without progress is behind as well. The alert for that has the same duration, including the range of the other one.
+  // A sync without progress also lags, so TandemLagging may fire too: its duration equals the duration and range of TandemNoProgress.
   expect(firing(all, seconds).filter((one) => alert !== 'TandemNoProgress' || one !== 'TandemLagging')).toEqual([alert])
   if (seconds > 0) expect(firing(all, seconds - everySeconds)).toEqual([])
 })
@@ -146,7 +146,7 @@ test.each(['PAUSED', 'FAILED'] as const)('the alert for a short oplog also fires
   expect(firing(await collected([() => short], 300), 300)).toContain('TandemOplogShort')
 })
 
-test('every rule is tested here, and has a severity, a summary and a place in the documentation', () => {
+test('this file tests every rule, and every rule has a severity, a summary and a link to the documentation', () => {
   const source = readFileSync(new URL(import.meta.url), 'utf8')
   for (const rule of rules) {
     const { alert, labels, annotations } = rule

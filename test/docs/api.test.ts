@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { apiPage, apiPath } from '../../scripts/docs/api-page.ts'
 import { fieldsOf } from '../../scripts/docs/schema-fields.ts'
 
-test('docs/api.md is up to date with the app; if not, run npm run docs:api', async () => {
+test('docs/api.md matches the code of the API; if not, run npm run docs:api', async () => {
   expect(readFileSync(new URL(`../../${apiPath}`, import.meta.url), 'utf8')).toBe(await apiPage())
 })
 

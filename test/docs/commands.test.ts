@@ -21,7 +21,7 @@ function commandsOf(page: string): string[] {
     .filter((line) => line.startsWith('npx tandem'))
 }
 
-/** Splits like a shell, as far as the pages need it: words, single quotes, and variables for addresses. */
+/** Splits a command like a shell, with the syntax that the pages use: words, single quotes, and variables for addresses. */
 function wordsOf(command: string): string[] {
   const known = command
     .replaceAll('$all', '--url http://localhost:27182 --url http://localhost:27183')
@@ -35,7 +35,7 @@ const all = pages.flatMap((page) => commandsOf(page).map((command): [string, str
 test.each(all)('the command line accepts the command in %s: %s', (_, command) => {
   const env = { TANDEM_CLUSTER0: 'mongodb://a/', TANDEM_CLUSTER1: 'mongodb://b/' }
   const parsed = parseCommandLine(wordsOf(command), env, '1.2.3')
-  // These are the reader's own files. They are read only after all options have been accepted.
+  // These files belong to the reader of the page. The command line reads them only after it has accepted all options.
   if (
     parsed.kind === 'print' &&
     /cannot read ((key|server|authority|read|tandem)[.-])?(pem|token|yaml): ENOENT/.test(parsed.text)

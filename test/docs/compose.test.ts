@@ -8,8 +8,8 @@ import { apiUnderTest } from '../api/recording-instance.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 
 /**
- * docker-compose.yml and the files that it mounts are consistent. The test runs no container, because test machines need
- * not have a container engine.
+ * docker-compose.yml is consistent with the files that it mounts. The tests run no container, because a test machine may have no
+ * container engine.
  */
 
 interface Service {
@@ -36,17 +36,17 @@ const mountsOf = ({ volumes = [] }: Service) =>
     const [from = '', to = '', mode = ''] = volume.split(':')
     return { from, to, mode }
   })
-/** The file of this repository that is mounted at a path in the container. */
+/** Returns the file of this repository that is mounted at a path in the container. */
 const mountedAt = (service: Service, at: string): string =>
   mountsOf(service).find(({ to }) => to === at)?.from ?? `nothing is mounted at ${at}`
 const networkOwnerOf = ({ network_mode: mode = '' }: Service): string => mode.replace(/^service:/, '')
-/** The ports that instances on this network listen on. */
+/** Returns the ports on which instances on this network listen. */
 const portsOf = (networkOwner: string): string[] =>
   all
     .filter(([, service]) => service.build !== undefined && networkOwnerOf(service) === networkOwner)
     .map(([, { environment = {} }]) => environment['TANDEM_PORT'] ?? '27182')
 
-test('the services that another service needs exist, in at least the same profiles', () => {
+test('each service that another service needs exists, in at least the same profiles', () => {
   for (const [name, service] of all) {
     const { depends_on: needed = [] } = service
     const names = [
@@ -92,13 +92,13 @@ test('instances take their address from the environment, because the health chec
   }
 })
 
-test('the health check of the image runs a command that the image has', () => {
+test('the health check of the image runs a command that exists in the image', () => {
   const [, check = ''] =
     /^HEALTHCHECK .* CMD \["sh", "-c", "tandem (\w+) \|\| exit 1"\]$/m.exec(read('Dockerfile')) ?? []
   expect(parseCommandLine([check], {})).toMatchObject({ kind: 'health' })
 })
 
-test('ports are published only to the loopback address of the host, each of them once', () => {
+test('each port is published only once, and only to the loopback address of the host', () => {
   const published = all.flatMap(([, { ports = [] }]) => ports)
   for (const one of published) expect(one).toMatch(/^127\.0\.0\.1:\d+:\d+$/)
   expect(new Set(published.map((one) => one.split(':')[1])).size).toBe(published.length)
@@ -117,7 +117,7 @@ describe.each(withImage('prom/prometheus'))('%s', (_name, service) => {
   }>(mountedAt(service, argument('config.file')))
   const [scrape] = config.scrape_configs
 
-  test('scrapes every instance on its network, and nothing else', () => {
+  test('scrapes every instance on its network, and no other target', () => {
     const targets = scrape?.static_configs.flatMap(({ targets }) => targets) ?? []
     expect([...targets].sort()).toEqual(
       portsOf(networkOwnerOf(service))
@@ -127,7 +127,7 @@ describe.each(withImage('prom/prometheus'))('%s', (_name, service) => {
     expect(targets.length).toBeGreaterThan(0)
   })
 
-  test('sends the read-only token, from a volume that does not contain the token for commands', () => {
+  test('sends the read-only token, which it reads from a volume that does not contain the token for commands', () => {
     const at = scrape?.authorization.credentials_file as string
     expect(mountsOf(service).find(({ to }) => to === path.dirname(at))?.from).toBe('read-token')
     expect(mountsOf(service).some(({ from }) => from === 'tokens')).toBe(false)
@@ -141,7 +141,7 @@ describe.each(withImage('prom/prometheus'))('%s', (_name, service) => {
     }
   })
 
-  test('requests the path and host under which an instance answers with metrics', async () => {
+  test('sends requests with the path and the host for which an instance answers with metrics', async () => {
     const { api } = apiUnderTest()
     const Host = scrape?.static_configs[0]?.targets[0] as string
     const answer = await api.request(scrape?.metrics_path as string, { headers: { Host } })
@@ -160,7 +160,7 @@ describe.each(withImage('grafana/grafana'))('%s', (_name, service) => {
     ([name]) => Array.isArray(service.depends_on) && service.depends_on.includes(name),
   )
 
-  test('queries the Prometheus that it is started with, at the address where that listens', () => {
+  test('queries the Prometheus of the same docker-compose.yml, at the address on which it listens', () => {
     const [source] = parsed<{ datasources: { type: string; url: string; isDefault: boolean }[] }>(
       provisioned('datasources'),
     ).datasources

@@ -7,14 +7,14 @@ import * as parsed from '../api/parsed.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { tlsPem } from '../support/tls/files.ts'
 
-/** The product's own parsers accept the files in examples/: the settings, and the bodies of start. */
+/** The product's parsers accept the files in examples/, which are settings and bodies of start. */
 
 const examples = path.join(repositoryRoot, 'examples')
 const named = (ending: string) => readdirSync(examples).filter((name) => name.endsWith(ending))
 const read = (name: string) => readFileSync(path.join(examples, name), 'utf8')
 
 const folder = mkdtempSync(path.join(tmpdir(), 'tandem-examples-'))
-/** A file that only this user may read, as the examples require. */
+/** Creates a file that only the current user may read, as the examples require. */
 function file(name: string, text: string): string {
   const at = path.join(folder, name)
   writeFileSync(at, text)
@@ -26,7 +26,7 @@ file('server.pem', tlsPem.server)
 file('token', 'a'.repeat(32))
 file('read-token', 'b'.repeat(32))
 
-/** The example, with the paths of its files replaced by paths in the test's folder. */
+/** Creates a copy of the example in which the paths of files are replaced by paths in the test's folder. */
 const installed = (name: string) => file(name, read(name).replaceAll('/etc/tandem', folder))
 
 const ignored = [expect.stringContaining('--acceptDisclaimer'), expect.stringContaining('--disableTelemetry')]

@@ -6,7 +6,7 @@ import { refused } from '../api/parsed.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { tlsPem } from '../support/tls/files.ts'
 
-/** Each combination of options in the table of docs/cli.md is refused, by an error that names the options. */
+/** Each combination of options in the table of docs/cli.md is refused with an error that names the options. */
 
 const folder = mkdtempSync(path.join(tmpdir(), 'tandem-exclusions-'))
 function file(name: string, text: string): string {
@@ -22,7 +22,7 @@ const pem = file('server.pem', tlsPem.server)
 const instance = ['--cluster0', 'mongodb://a/', '--cluster1', 'mongodb://b/']
 const urls = ['--url', 'http://localhost:1', '--url', 'http://localhost:2']
 
-/** For the first cell of each row: the command lines that are refused, and the options that their errors name. */
+/** Maps the first cell of each row to the command lines that are refused and to the options that their errors name. */
 const cases: Record<string, [argv: string[], named: RegExp][]> = {
   '`--table` and `--json`': [[['progress', '--table', '--json'], /'--table'.*'--json'/]],
   '`--all` and several `--url`': ['pause', 'resume', 'commit', 'abort', 'reverse'].map((command) => [

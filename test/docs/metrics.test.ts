@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 
-/** The files for Prometheus and Grafana use only existing metrics, and use every one that is not deprecated. */
+/** The files for Prometheus and Grafana use only existing metrics, and every metric that is not deprecated. */
 
 interface Dashboard {
   templating: { list: { name: string }[] }
@@ -21,7 +21,7 @@ test.each(['alerts.yml', 'grafana.json'])('%s uses only metrics that docs/metric
   expect(used.filter((metric) => !documented.has(metric))).toEqual([])
 })
 
-test('the Grafana dashboard or an alert uses every metric', () => {
+test('every metric is used by the Grafana dashboard or by an alert', () => {
   const shown = new Set([...namesIn('grafana.json'), ...namesIn('alerts.yml')])
   expect([...documented].filter((metric) => !shown.has(metric))).toEqual([...deprecated])
 })

@@ -4,12 +4,12 @@ import { fileURLToPath } from 'node:url'
 /** The root of the repository. */
 export const root = fileURLToPath(new URL('../../', import.meta.url))
 
-/** The text of a page, by its path in the repository. */
+/** Returns the text of a page, which is given by its path in the repository. */
 export function textOf(page: string): string {
   return readFileSync(new URL(`../../${page}`, import.meta.url), 'utf8')
 }
 
-/** The anchors that GitHub derives from the headings of a page. */
+/** Returns the anchors that GitHub derives from the headings of a page. */
 export function anchorsOf(page: string): string[] {
   const text = textOf(page).replaceAll(/^```[\s\S]*?^```/gm, '')
   return [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) =>

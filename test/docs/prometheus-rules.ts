@@ -7,7 +7,7 @@
 
 export interface Series {
   labels: Record<string, string>
-  /** Samples with their time in seconds, oldest first. */
+  /** The samples with their times in seconds, oldest first. */
   values: readonly (readonly [at: number, value: number])[]
 }
 interface Value {
@@ -25,7 +25,7 @@ const compares: Record<string, (one: number, other: number) => boolean> = {
   '<': (one, other) => one < other,
 }
 
-/** The series for which the expression holds at that time. */
+/** Returns the series for which the expression is true at a time. */
 export function holds(expression: string, all: readonly Series[], at: number): Value[] {
   const [first = '', ...others] = expression.split(/\s+and\s+/)
   let found = comparison(first.trim(), all, at)
@@ -41,7 +41,7 @@ function without({ labels, value }: Value, ignored: string | undefined): Value {
   return { labels: Object.fromEntries(Object.entries(labels).filter(([name]) => name !== ignored)), value }
 }
 
-/** A duration of PromQL in seconds. */
+/** Converts a duration of PromQL to seconds. */
 export function secondsOf(duration = '0s'): number {
   const [, count, unit] = /^(\d+)([smh])$/.exec(duration) ?? []
   if (count === undefined) throw new Error(`not a duration: ${duration}`)

@@ -4,7 +4,7 @@ import { setup } from 'xstate'
 import { renderMachine } from '../../scripts/docs/state-charts.ts'
 import { statesPage, statesPath } from '../../scripts/docs/states-page.ts'
 
-test('docs/states.md is up to date with the machines; if not, run npm run docs:machines', () => {
+test('docs/states.md matches the state machines; if not, run npm run docs:machines', () => {
   expect(readFileSync(new URL(`../../${statesPath}`, import.meta.url), 'utf8')).toBe(statesPage())
 })
 
@@ -12,7 +12,7 @@ test('every guard has a name', () => {
   expect(statesPage()).not.toContain('without a name')
 })
 
-/** A machine with each kind of transition: out of a nested state, within it, for all states, and without a target. */
+/** A machine with each kind of transition: out of a nested state, within a nested state, for all states, and without a target. */
 const small = setup({ guards: { isLate: () => true } }).createMachine({
   id: 'small',
   initial: 'off',
@@ -29,7 +29,7 @@ const small = setup({ guards: { isLate: () => true } }).createMachine({
   },
 })
 
-test('the charts contain every transition at its own level', () => {
+test('the charts contain every transition at the level of its state', () => {
   const text = renderMachine(small)
   const [whole = '', inner = ''] = text.split('### small: on')
   expect(whole.split('\n').filter((line) => line.includes('-->'))).toEqual([

@@ -8,14 +8,14 @@ import { adviceNames } from '../../src/domain/finding.ts'
 import { anchorsOf } from './pages.ts'
 
 /**
- * docs/troubleshooting.md has an entry for every error name. The types of the names come from the product's own lists,
- * so every name that is thrown is in one of them.
+ * docs/troubleshooting.md has an entry for every error name. The types of the names are derived from the product's lists, so every
+ * name that is thrown is in one of these lists.
  */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const page = readFileSync(path.join(root, 'docs/troubleshooting.md'), 'utf8')
 
-/** The warnings, which have no names, follow the names. */
+/** The part of the page about error names. The warnings, which have no names, follow it. */
 const ofNames = page.slice(0, page.indexOf('\n## Warnings\n'))
 
 const entries = new Map(
@@ -31,7 +31,7 @@ test('every error name has an entry, and every entry is about an error name', ()
   expect([...entries.keys()]).toEqual(names)
 })
 
-test.each(names)('the entry of %s says where the name is shown, and has all its parts', (name) => {
+test.each(names)('the entry of %s says where the name is shown, and has all required parts', (name) => {
   const entry = entries.get(name) ?? ''
   const status = (refusalStatus as Record<string, number>)[name]
   const shown = /^_(.+)_$/m.exec(entry)?.[1] ?? ''
@@ -59,7 +59,7 @@ test.each(names)('the product uses %s in an error', (name) => {
   expect(sources.includes(`'${name}'`)).toBe(true)
 })
 
-test('every name in an error is in the lists', () => {
+test('every name that is used in an error is in the lists', () => {
   const uses = sources.matchAll(
     /(?:FatalError|RefusedError|problem|unsupported|failed|failure)\(\s*(?:context, \d+, )?'([A-Z]\w+)'/g,
   )

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 
-/** The workflow runs only what exists, because it cannot be run on the machine where tandem is developed. */
+/** Tests that the workflow runs only existing programs, because it cannot be run on the machine where tandem is developed. */
 
 const read = (file: string): string => readFileSync(path.join(repositoryRoot, file), 'utf8')
 const { jobs } = parse(read('.github/workflows/test.yml')) as {
@@ -25,7 +25,7 @@ test('each npm script and each program that it runs exists', () => {
   for (const program of programs) expect(existsSync(path.join(repositoryRoot, program))).toBe(true)
 })
 
-test('it covers the oldest supported release of Node.js and several of MongoDB', () => {
+test('the workflow covers the oldest supported release of Node.js and several releases of MongoDB', () => {
   const { node = [], mongodb = [], include = [] } = jobs['tests']?.strategy?.matrix ?? {}
   expect(node[0]).toBe(Number(/\d+/.exec(engines.node)?.[0]))
   const added = (include as { mongodb: string }[]).map((one) => one.mongodb)

@@ -12,15 +12,15 @@
  * Each rule can be disabled to show why it is needed.
  */
 export interface Rules {
-  /** What is removed when the source has no document under the key of the only event, a delete. */
+  /** What is removed when the only event is a delete and the source has no document under the key of that event. */
   deleted: 'that key' | 'all that the destination has'
-  /** What follows when the document of an update is not found under the key of its event. */
+  /** What happens when the document of an update is not found under the key of its event. */
   missing: 'read by _id' | 'removed'
-  /** What happens to other keys under which the destination has the document when it is written. */
+  /** What happens, when the document is written, to other keys under which the destination has it. */
   others: 'removed' | 'kept'
-  /** Whether the document of several events, one of them a delete, is read by `_id`. */
+  /** Whether a document with several events, one of which is a delete, is read by `_id`. */
   foldedDelete: 'read by _id' | 'removed under the key of the delete'
-  /** How a document is written that a read by `_id` finds and whose first event is an insert. */
+  /** How a document is written if its first event is an insert and a read by `_id` finds it. */
   foldedInsert: 'replaced' | 'inserted'
 }
 
@@ -32,7 +32,7 @@ export const rules: Rules = {
   foldedInsert: 'replaced',
 }
 
-/** What the servers do, which tandem cannot choose. */
+/** Behaviour of the servers, which tandem cannot choose. */
 export interface Servers {
   /** The key that the event of a `rekey` names. 6.0.27 names the former one. */
   rekeyNames: 'the former key' | 'the new key'
@@ -73,10 +73,10 @@ interface Batch {
   fresh: boolean
   folded: boolean
   doing: 'begin' | 'insert' | 'place' | 'by id' | 'remove' | 'write'
-  /** The shards that a read by `_id` has asked, and what they had. */
+  /** The shards that a read by `_id` has asked so far, and the documents that it has found there. */
   asked: string
   found: readonly Document[]
-  /** What remains to be removed and written. */
+  /** The keys that remain to be removed, and the document that remains to be written. */
   removes: string
   writes: Document | null
 }
@@ -86,7 +86,7 @@ interface State {
   source: Document | null
   version: number
   events: readonly Event[]
-  /** The version under each key. */
+  /** The version of the document under each key, or null. */
   destination: { a: number | null; b: number | null }
   applied: number
   stored: number
@@ -152,7 +152,7 @@ function batchOf(events: readonly Event[], from: number, upTo: number): Batch {
   }
 }
 
-/** Reads, removes and writes, one command at a time. Between two of them the source may change. */
+/** Returns the next steps of applying a batch. Each step is one command that reads, removes or writes. The source may change between two steps. */
 function applySteps(state: State, rules: Rules, { oneShard }: Servers): Step[] {
   const { batch, source, destination } = state
   if (!batch) {
@@ -204,7 +204,7 @@ function applySteps(state: State, rules: Rules, { oneShard }: Servers): Step[] {
           return next(`asks the shard of ${key}`, { asked: batch.asked + key, found })
         })
       }
-      // The document moved meanwhile. It must be read again.
+      // The document has moved meanwhile, so it must be read again.
       if (batch.found.length > 1) return next('found it twice', { asked: '', found: [] })
       const [writes = null] = batch.found
       const isRefused = writes !== null && (destination[writes.key] !== null || (oneShard && existing.length > 0))

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import { explore, type Rules, rules, type Servers, type SourceStep } from './document-key-model.ts'
 
-/** Which keys a change removes on the destination, in every interleaving of a small model. */
+/** Tests in every interleaving of a small model which keys of a document a change removes on the destination. */
 
 const all: readonly SourceStep[] = ['update', 'replace', 'replace and rekey', 'move', 'rekey', 'delete']
 
-/** Every sequence of this many steps. A deleted document is inserted again under either key. */
+/** Yields every sequence of this many steps. After a delete, the document is inserted again under either key. */
 function* sequences(length: number, exists = true): Generator<SourceStep[]> {
   if (length === 0) {
     yield []
@@ -19,7 +19,7 @@ function* sequences(length: number, exists = true): Generator<SourceStep[]> {
 const apart: Servers = { rekeyNames: 'the former key', oneShard: false }
 const together: Servers = { ...apart, oneShard: true }
 
-/** The first of these sequences after which the destination differs from the source, or null. */
+/** Returns the first of these sequences after which the destination differs from the source, or null. */
 function firstViolation(some: Iterable<SourceStep[]>, crashes: number, servers: Servers, changed: Partial<Rules> = {}) {
   for (const steps of some) {
     const { violation } = explore(steps, crashes, { ...rules, ...changed }, servers)
@@ -29,9 +29,9 @@ function firstViolation(some: Iterable<SourceStep[]>, crashes: number, servers: 
 }
 
 describe('the documents of a keyed collection', () => {
-  // Each beginning is a test of its own, so that none takes long.
+  // Each pair of first changes is a test of its own, so that no test takes long.
   it.each([...sequences(2)].flatMap((begun) => [apart, together].map((servers) => ({ begun, ...servers }))))(
-    'are those of the source after three changes: %o',
+    'equal those of the source after three changes: %o',
     ({ begun, ...servers }) => {
       const some = [...sequences(3)].filter((steps) => begun.every((step, at) => steps[at] === step))
       expect(some.length).toBeGreaterThan(0)
@@ -39,24 +39,24 @@ describe('the documents of a keyed collection', () => {
     },
   )
 
-  it('are those of the source after two changes and a crash', () => {
+  it('equal those of the source after two changes and a crash', () => {
     for (const servers of [apart, together]) expect(firstViolation(sequences(2), 1, servers)).toBeNull()
   })
 
   it.each<Partial<Rules>>([{ missing: 'removed' }, { others: 'kept' }, { foldedInsert: 'inserted' }])(
-    'need every rule: %o',
+    'may differ from those of the source without one of the rules: %o',
     (changed) => {
       expect(firstViolation(sequences(3), 0, apart, changed)).not.toBeNull()
     },
   )
 
-  it('lose their former key if they are inserted again, get another key and are deleted', () => {
+  it('do not stay under a former key if they are inserted again, get another key and are deleted', () => {
     const steps: SourceStep[] = ['delete', 'insert a', 'rekey', 'delete']
     for (const servers of [apart, together]) expect(firstViolation([steps], 0, servers)).toBeNull()
     expect(firstViolation([steps], 0, apart, { foldedInsert: 'inserted' })).not.toBeNull()
   })
 
-  it('need the former key in the event of a change of the key on one shard, as 6.0 writes it', () => {
+  it('may differ if the event of a key change on one shard does not name the former key, as it does in 6.0', () => {
     const servers: Servers = { ...apart, rekeyNames: 'the new key' }
     expect(firstViolation([['move', 'replace and rekey', 'rekey']], 0, servers)).not.toBeNull()
   })

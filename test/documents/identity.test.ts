@@ -7,7 +7,7 @@ const bytes = (document: Document): Buffer => Buffer.from(BSON.serialize(documen
 
 type Change = [kind: 'insert' | 'update' | 'replace' | 'delete', k: number | null]
 
-/** The identity of one document after these changes, of which each names a shard key value or none. */
+/** Returns the identity of one document after these changes. Each change has a shard key value or none. */
 function folded(changes: Change[]): Identity | undefined {
   let identity: Identity | undefined
   for (const [kind, k] of changes) {
@@ -23,9 +23,9 @@ function folded(changes: Change[]): Identity | undefined {
 
 describe('the document key of a changed document', () => {
   it.each<[string, Change[], number | null]>([
-    ['is that of its event', [['update', 7]], 7],
+    ['is the key of its only event', [['update', 7]], 7],
     [
-      'is that of all its events',
+      'is the key that all its events have',
       [
         ['insert', 7],
         ['update', 7],
@@ -70,7 +70,7 @@ describe('the document key of a changed document', () => {
       null,
     ],
     [
-      'is unknown if one event does not have it',
+      'is unknown if one event does not have a key',
       [
         ['update', 7],
         ['update', null],

@@ -4,12 +4,12 @@ import type { ChangeEvent } from '../../src/domain/change-event.ts'
 import { requestedShardKey } from '../../src/domain/shard-key.ts'
 import { type Key, sum, TargetedPair } from './targeted-pair.ts'
 
-/** Deletes and replacements on a sharded destination name the shard key, and remove nothing else. */
+/** Deletes and replacements on a sharded destination contain the shard key, and remove no other document. */
 describe('deleting documents of a sharded destination', () => {
   const targeted = new TargetedPair('keyed-deletes')
   const { on, content, pair, changes, apply } = targeted
 
-  it('deletes a document that is gone, and keeps one that exists again under another key', async () => {
+  it('deletes a document that the source no longer has, and keeps one that exists again under another key', async () => {
     const entry = await pair(
       { k: 1 },
       [10, 20],
@@ -24,10 +24,10 @@ describe('deleting documents of a sharded destination', () => {
       await on('source').updateOne({ _id: 3, k: 3 }, { $set: { x: 1 } })
     })
     const [update] = events
-    // The update alone, whose document is gone by now.
+    // Apply only the update. The source no longer has its document.
     await apply(entry, [update as ChangeEvent])
     expect(await on('copy').countDocuments({ _id: 1 })).toBe(0)
-    // The delete alone, whose document has been inserted again. The event of that insert follows.
+    // Apply only the delete. The source has inserted its document again, and the event of that insert follows.
     const ofSecond = events.filter(({ idElement }) => idElement?.readInt32LE(5) === 2)
     await apply(
       entry,
@@ -36,7 +36,7 @@ describe('deleting documents of a sharded destination', () => {
     expect(await on('copy').find({ _id: 2 }).toArray()).toEqual([])
     await apply(entry, events)
     expect(await content('copy')).toEqual(await content('source'))
-    // The same delete again, after the insert.
+    // Apply the same delete again, after the insert.
     await apply(
       entry,
       ofSecond.filter(({ kind }) => kind === 'delete'),
@@ -84,12 +84,12 @@ describe('deleting documents of a sharded destination', () => {
     expect(sum(await apply(entry, events))).toBe(20)
     expect(sum(await targeted.asked.statements('copy', 'remove'))).toBe(20)
     expect(await content('copy')).toEqual(await content('source'))
-    // Applied again, they find nothing.
+    // When the events are applied again, they find no documents.
     await apply(entry, events)
     expect(await content('copy')).toEqual(await content('source'))
   })
 
-  it('sends one delete for each document whose key was changed, and for each that is gone when its update is applied', async () => {
+  it('sends one delete for each document whose key was changed, and for each document that no longer exists when its update is applied', async () => {
     const entry = await pair(
       { k: 1 },
       [10, 20],
@@ -141,14 +141,14 @@ describe('deleting documents of a sharded destination', () => {
       await on('source').updateOne({ _id: 1, k: 5, n: 1 }, { $set: { n: 60 } })
       await on('source').deleteOne({ _id: 2, k: 5, n: 2 })
     })
-    // The delete of the move last, as it may be emitted.
+    // Put the delete event of the move last, because the source may emit it last.
     const isDelete = ({ kind }: ChangeEvent): boolean => kind === 'delete'
     for (const event of [...events.filter((one) => !isDelete(one)), ...events.filter(isDelete)])
       await apply(entry, [event])
     expect(await content('copy')).toEqual(await content('source'))
   })
 
-  it('deletes a document whose event is older than the refinement that the destination has followed', async () => {
+  it('deletes a document whose event is older than a refinement of the key that the destination already has', async () => {
     const entry = await pair(
       { k: 1 },
       [10, 20],

@@ -144,7 +144,7 @@ describe('writing into a collection whose shard key is not _id', () => {
     const identity = { ...unread(idElement), document: changed, fresh: true, inserted: true }
     const dependencies = { source: cluster, destination: cluster, metadata, writer, context, nextOrder: () => 7 }
     await reconcileDocuments(dependencies, entry, new Map([[identityKey(idElement), identity]]), cluster.latest)
-    // The copy writes the document that it read before the change to the other shard, where no unique index refuses it.
+    // The copy writes the document, as it was before the change, to the other shard, where no unique index refuses it.
     await writer.insert(entry, [document(['_id', 1], ['k', 10])])
     expect(await stored()).toHaveLength(2)
     expect(entry.hasTombstones).toBe(true)
@@ -158,7 +158,7 @@ describe('writing into a collection whose shard key is not _id', () => {
     'a document that was inserted and then given another key, which %s, is not kept under both keys',
     async (_what, isContained) => {
       const entry = await create([{ k: 1 }])
-      // From the attempt before a crash. The source counts as a replica set, whose events are trusted.
+      // This document was written before a crash. The source is treated as a replica set, so tandem relies on the events.
       await writer.insert(entry, [document(['_id', 1], ['k', 10])])
       await client
         .db('app')
@@ -187,7 +187,7 @@ describe('writing into a collection whose shard key is not _id', () => {
     },
   )
 
-  it('what is remembered of a document is its shard key values, and not the field that contains them', async () => {
+  it('tandem keeps only the shard key values of a document in memory, and not the fields that contain them', async () => {
     const entry = await create([{ 'a.b': 1 }])
     const large = document(
       ['_id', 1],
@@ -208,7 +208,7 @@ describe('writing into a collection whose shard key is not _id', () => {
     for (const { buffer } of buffers) expect(buffer.byteLength).toBeLessThan(100_000)
   })
 
-  it('a delete that finds the collection renamed meanwhile has it located again', async () => {
+  it('when a collection was renamed meanwhile, a delete makes tandem locate the collection again', async () => {
     const entry = await create([{ k: 1 }])
     class Renaming extends DocumentWriter {
       override async remove(...parameters: Parameters<DocumentWriter['remove']>): Promise<number> {
@@ -227,7 +227,7 @@ describe('writing into a collection whose shard key is not _id', () => {
     const collation = { locale: 'en', strength: 2 }
     const entry = await create([{ k: 1 }], { collation })
     await writer.insert(entry, [document(['_id', 'abc'], ['k', 10])])
-    // Another collection of the same cluster is the source.
+    // Another collection of the same cluster represents the source.
     const source = await client.db('app').createCollection<{ _id: string; k: number }>('wanted', { collation })
     await source.insertOne({ _id: 'abc', k: 90 })
     const [wanted] = await listCollections(cluster, 'app', 'wanted')

@@ -25,7 +25,7 @@ const pad = (megabytes: number, value = 1) => new Binary(Buffer.alloc(megabytes 
 const set = (...fields: RawField[]) => rawDocument([['$set', nested(fields)]])
 const push = (...items: unknown[]) => rawDocument([['$push', nested([['list', nested([['$each', array(items)]])]])]])
 
-/** Updates that enlarge a document by 12 to 15 MB. */
+/** Lists of updates that enlarge a document by 12 to 15 MB. */
 const growth: Record<string, Buffer[]> = {
   'many fields': Array.from({ length: 15 }, (_, at) => set([`${15 - at}`, pad(1, at)])),
   'one large array': Array.from({ length: 13 }, (_, at) => push(pad(1, at), nested([['a.b', at]]))),

@@ -16,7 +16,7 @@ import { Random } from '../support/random.ts'
 
 const one = oneSet()
 
-/** Creates a collection with these documents. Of documents whose `_id`s are equal, it keeps the first. */
+/** Creates a collection with these documents. If several documents have equal `_id`s, the collection keeps the first. */
 async function fill(name: string, documents: Buffer[], options = {}): Promise<SourceCollection> {
   await one.client.db('app').createCollection(name, options)
   await appendOplogNote(one.cluster, 'test')
@@ -36,8 +36,8 @@ async function all(cursor: RawCursor): Promise<Buffer[]> {
 }
 
 /**
- * Reads a range as the copy does. A range without an upper bound also takes `readMaxKey`, because the server ends most
- * ranges that have a lower bound before the `_id` MaxKey.
+ * Reads a range as the copy does. A range without an upper bound also needs `readMaxKey`, because most ranges with a lower bound
+ * end before the `_id` MaxKey on the server.
  */
 async function range(collection: SourceCollection, from: TypedValue | null, to: TypedValue | null): Promise<Buffer[]> {
   const read = await all(await openRange(one.cluster, collection, { from, to }, one.cluster.latest, 7))
@@ -94,7 +94,7 @@ describe('ranges of _ids', () => {
     ['collated', { collation: { locale: 'en', strength: 2 } }],
     ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
   ])(
-    'of a %s collection contain every document once, for _ids of every type and any boundaries',
+    'of a %s collection together contain every document once, for _ids of every type and any boundaries',
     async (name, options) => {
       const random = new Random(name)
       const collection = await fill(
@@ -118,21 +118,21 @@ describe('ranges of _ids', () => {
     },
   )
 
-  it('continue at the _id at which reading ended, for _ids of every type', async () => {
+  it('can be continued after the _id at which reading ended, for _ids of every type', async () => {
     const random = new Random('left')
     const collection = await fill(
       'left',
       ofEveryType(random).map((id) => rawDocument([['_id', id]])),
     )
     const whole = await range(collection, null, null)
-    // The last document has the `_id` MaxKey, after which nothing is left to read.
+    // The last document has the `_id` MaxKey, and no document can follow it.
     for (const [at, document] of whole.slice(0, -1).entries()) {
       const from = idOf(idElementOf(document))
       expect(await range(collection, from, null), from.toString('hex')).toEqual(whole.slice(at))
     }
   })
 
-  it('have sampled boundaries in the order of the index', async () => {
+  it('have sampled boundaries, which are in the order of the index', async () => {
     const random = new Random('sample')
     const collection = await fill(
       'sample',

@@ -21,7 +21,7 @@ import { Random } from '../support/random.ts'
 useTwoClusters()
 
 describe('reconciling documents', () => {
-  it('makes unusual documents equal to the source, whether they were missing, outdated, surplus or equal', async () => {
+  it('makes unusual documents equal to the source, no matter whether they were missing, outdated, surplus or equal', async () => {
     const random = new Random('nasty')
     await createOnBoth('c')
     const ids = [...idOfEveryType.map((make) => make(random)), ...Array.from({ length: 300 }, (_, at) => `id${at}`)]
@@ -52,7 +52,7 @@ describe('reconciling documents', () => {
     expect(clusters.context.retried).toEqual([])
   })
 
-  it('leaves equal documents for any split of the events into batches and lanes, also when the events are applied again', async () => {
+  it('makes documents equal for any split of the events into batches and lanes, also when the events are applied again', async () => {
     const random = new Random('events')
     await createOnBoth('c')
     await insertRaw(source(), 'c', numbered(0, 20, 'before'))
@@ -89,7 +89,7 @@ describe('reconciling documents', () => {
     }
   })
 
-  it('replaces a document that the copy read earlier and wrote late', async () => {
+  it('replaces a document that the copy has read before a change and written after it', async () => {
     await createOnBoth('c')
     const collection = source().collection<{ _id: number; v?: number }>('c')
     const events = await changesDuring(clusters.source, async () => {
@@ -120,7 +120,7 @@ describe('reconciling documents', () => {
     expect(finds[0]?.['readConcern']).toEqual({ level: 'majority', afterClusterTime: toTimestamp(clusters.asOf) })
   })
 
-  it('preserves documents that a validator rejects, and timestamps that the server would replace', async () => {
+  it('writes documents that a validator rejects, and keeps timestamps that the server would replace', async () => {
     await createOnBoth('c')
     const zero = new Timestamp({ t: 0, i: 0 })
     const documents = [1, 2].map((id) =>

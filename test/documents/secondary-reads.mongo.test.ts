@@ -8,7 +8,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { until } from '../support/until.ts'
 
-/** Bulk reads from the secondaries of a replica set (`--copyReadPreference secondaryPreferred`). */
+/** Bulk reads can use the secondaries of a replica set (`--copyReadPreference secondaryPreferred`). */
 
 const one = oneSet({ members: 3 })
 let members: MongoClient[] = []
@@ -17,7 +17,7 @@ const everything = { from: null, to: null }
 const documents = 2_000
 
 beforeAll(async () => {
-  // Otherwise the driver leaves out a secondary that answers 15 ms later than the other, as on a busy machine.
+  // By default the driver does not use a secondary that answers 15 ms later than the other, which happens on a busy machine.
   await one.cluster.close()
   one.cluster = testCluster(`${one.set.uri}&localThresholdMS=60000`)
   members = await Promise.all(one.set.uris.map((uri) => MongoClient.connect(uri)))
@@ -42,8 +42,8 @@ afterAll(async () => {
 })
 
 /**
- * The share of finds that the primary sends to its secondaries too, to warm their caches. They would count as answered.
- * https://www.mongodb.com/docs/manual/reference/parameters/#mongodb-parameter-param.mirrorReads
+ * Sets the share of finds that the primary also sends to its secondaries to warm their caches. The secondaries would count these
+ * finds as answered. https://www.mongodb.com/docs/manual/reference/parameters/#mongodb-parameter-param.mirrorReads
  */
 async function mirrorReads(samplingRate: number): Promise<void> {
   const command = { setParameter: 1, mirrorReads: { samplingRate } }
@@ -67,7 +67,7 @@ async function count(cursor: RawCursor): Promise<number> {
   return found
 }
 
-/** The commands on the collection that each member has answered, as it counts them itself. */
+/** Returns the numbers of commands on the collection that these members have answered, by their own counters. */
 async function answered(of: readonly MongoClient[], name: string): Promise<{ finds: number; getMores: number }> {
   const sum = { finds: 0, getMores: 0 }
   for (const member of of) {
@@ -78,7 +78,7 @@ async function answered(of: readonly MongoClient[], name: string): Promise<{ fin
   return sum
 }
 
-it('a range is read to its end on the secondary that opened the cursor, and the primary answers nothing of it', async () => {
+it('a range is read to its end on the secondary that opened the cursor, and the primary answers none of these commands', async () => {
   const collection = await seed('things')
   const primary = members.filter((member) => !secondaries.includes(member))
   const before = await answered(primary, 'things')
@@ -101,7 +101,7 @@ it('a range is read to its end on the secondary that opened the cursor, and the 
   }
 })
 
-it('a secondary that is behind answers only when it has everything that this process has seen of the source', async () => {
+it('a secondary that is behind answers only once it has all changes of the source that this process has observed', async () => {
   const collection = await seed('behind')
   const begin = one.cluster.latest
   const [behind] = secondaries as [MongoClient]
@@ -110,7 +110,7 @@ it('a secondary that is behind answers only when it has everything that this pro
     await one.client.db('app').collection<{ _id: number }>('behind').insertOne({ _id: documents })
     await one.cluster.read('admin', { hello: 1 })
     let answers = 0
-    // The bound that is passed in is older than the insert.
+    // The time that the caller passes in is older than the insert.
     const reads = Array.from({ length: 16 }, async () => {
       const found = await count(await openBulkRange(one.cluster, collection, everything, begin, 100))
       answers += 1
@@ -143,7 +143,7 @@ it('the primary answers by default, for other reads, and for a cluster whose sec
   expect(await answered(secondaries, 'primary')).toEqual({ finds: 0, getMores: 0 })
 })
 
-/** The number of finds of the collection that a member runs at the moment. */
+/** Returns the number of finds on the collection that a member runs at the moment. */
 async function waiting(member: MongoClient, name: string): Promise<number> {
   const running = [{ $currentOp: { allUsers: true } }, { $match: { 'command.find': name } }]
   return (await member.db('admin').aggregate(running).toArray()).length

@@ -5,14 +5,14 @@ import { oneSet } from '../mongo/one-set.ts'
 import { failPoint } from '../support/fail-point.ts'
 import { until } from '../support/until.ts'
 
-/** A read of the chunks of a source that fails is logged, because documents are then read from every shard. */
+/** If the chunks of the source cannot be read, tandem reads documents from every shard, and logs that. */
 
 const one = oneSet()
 const logged: [string, unknown][] = []
 const journal: Journal = (message, fields) => void logged.push([message, fields])
 beforeEach(() => void logged.splice(0))
 
-it('a failed read of the chunks is logged with what is used instead', async () => {
+it('the log says what tandem uses if a read of the chunks fails', async () => {
   // The test reads from a replica set, whose `config` database has no chunks.
   one.cluster.sharded = true
   const refused = { failCommands: ['find'], namespace: 'config.collections', errorCode: 13, appName: 'tandem-test' }

@@ -20,7 +20,7 @@ describe('an upsert into a collection whose shard key is not only _id', () => {
     expect(decode(statements?.removeOthers as Buffer)).toEqual({ q: { _id: 'x', $nor: [conditions] }, limit: 0 })
   })
 
-  it('filters by the _id once if it is part of the shard key', () => {
+  it('contains the _id only once in its filter if the _id is part of the shard key', () => {
     const statements = upsertOf({ _id: 1, k: 5 }, 'k', '_id')
     expect(decode(statements?.upsert as Buffer)['q']).toEqual({ _id: 1, k: { $eq: 5 } })
   })
@@ -30,7 +30,7 @@ describe('an upsert into a collection whose shard key is not only _id', () => {
   })
 })
 
-it('a delete by the shard key names each of its fields once, and is null if a filter cannot express a value', () => {
+it('a delete by the shard key contains each field of the key once, and is null if a filter cannot express a value', () => {
   const idElement = idElementOf(Buffer.from(BSON.serialize({ _id: 7 })))
   const key = ['k', '_id', 'a.b'].map((path) => ({ path, hashed: false }))
   const deleteOf = (document: Document) =>

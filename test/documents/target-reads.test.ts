@@ -71,7 +71,7 @@ describe('a plan of reads', () => {
     )
   })
 
-  it('asks by _id for documents without a known key, and for those whose key values no filter can express', () => {
+  it('reads documents by _id if their key is unknown, or if no filter can express their key values', () => {
     const { byId } = plan([changed(1, null), changed(2, { a: /x/, 'b.c': 1 }), changed(3, { a: 1, 'b.c': 1 })])
     expect(byId.map(({ id }) => id)).toEqual([1, 2])
   })

@@ -24,7 +24,7 @@ import { until } from '../support/until.ts'
 
 export type Key = Record<string, 1 | 'hashed'>
 
-/** The documents, or statements, of all shards. */
+/** Adds the numbers of all shards. */
 export const sum = (counts: number[]): number => counts.reduce((one, other) => one + other, 0)
 
 /** A sharded cluster that is both source and destination, in the collections `source` and `copy`. Tests apply change events to the copy. */
@@ -32,7 +32,7 @@ export class TargetedPair {
   sharded!: ShardedCluster
   cluster!: Cluster
   client!: MongoClient
-  /** Of the last `pair`. */
+  /** Counts the documents that are requested from the source of the last `pair`. */
   asked!: AskedDocuments
   #writer!: DocumentWriter
 
@@ -71,7 +71,7 @@ export class TargetedPair {
     return listed?.uuid ?? ''
   }
 
-  /** Two equal collections, of which the first one is the source. Resolves when its chunks are known. */
+  /** Creates two equal collections. The first one is the source. Resolves when the chunks of the source are known. */
   readonly pair = async (key: Key, splitAt: unknown[], documents: Document[]): Promise<CatalogEntry> => {
     const uuid = await this.#create('source', key, splitAt)
     const destinationUUID = await this.#create('copy', key, splitAt)
@@ -88,11 +88,11 @@ export class TargetedPair {
     return entry
   }
 
-  /** The change events of the source that `work` causes, as tandem reads them. */
+  /** Runs `work`, and returns the change events of the source that it causes, as tandem reads them. */
   readonly changes = async ({ uuid }: CatalogEntry, work: () => Promise<unknown>): Promise<ChangeEvent[]> => {
     await appendOplogNote(this.cluster, 'test')
     const start = this.cluster.latest
-    // A shard that has answered this read gives later writes a later time.
+    // After a shard has answered this read, its writes have a later cluster time.
     const collection = { database: 'app', name: 'source', uuid }
     for await (const _ of readByIds(this.cluster, collection, [Buffer.from([bsonType.null])], start));
     await work()

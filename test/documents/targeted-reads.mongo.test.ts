@@ -10,8 +10,8 @@ import { findDifferent } from '../../src/verify/recheck-documents.ts'
 import { type Key, sum, TargetedPair } from './targeted-pair.ts'
 
 /**
- * Changed documents of a sharded source are asked for by the shard key values of their events. The result is that of a
- * read by `_id`.
+ * tandem reads changed documents of a sharded source by the shard key values of their events. The result is the same as that of
+ * a read by `_id`.
  */
 describe('reading changed documents of a sharded source', () => {
   const targeted = new TargetedPair('targeted-reads')
@@ -96,7 +96,7 @@ describe('reading changed documents of a sharded source', () => {
     expect(await on('copy').countDocuments({ _id: 1 })).toBe(2)
   })
 
-  it('does not let a replaced document, which its event contains, replace another one with the same _id', async () => {
+  it('does not overwrite a document with another one of the same _id whose replacement event contains the whole document', async () => {
     const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
     await using _ = targeted.asked
     for (const name of ['source', 'copy']) await on(name).insertOne({ _id: 1, k: 25 })
@@ -108,25 +108,28 @@ describe('reading changed documents of a sharded source', () => {
   it.each([
     ['an update', { $set: { x: 1 } }],
     ['a replacement', null],
-  ] as const)('locates the destination collection again when %s finds it under another name', async (_what, update) => {
-    const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
-    await using _ = targeted.asked
-    const events = await changes(entry, () =>
-      update
-        ? on('source').updateOne({ _id: 1 }, update)
-        : on('source').replaceOne({ _id: 1 }, { k: 1, x: 1 } as never),
-    )
-    await targeted.client.db('app').renameCollection('copy', 'renamed')
-    const located: string[] = []
-    await apply(entry, events, async ({ name }) => {
-      located.push(name)
-      return false
-    })
-    expect(located).toEqual(['copy'])
-    expect(entry.sourceName).toBe('source')
-  })
+  ] as const)(
+    'locates the collection on the destination again when %s finds that it was renamed',
+    async (_what, update) => {
+      const entry = await pair({ k: 1 }, [10, 20], [{ _id: 1, k: 1 }])
+      await using _ = targeted.asked
+      const events = await changes(entry, () =>
+        update
+          ? on('source').updateOne({ _id: 1 }, update)
+          : on('source').replaceOne({ _id: 1 }, { k: 1, x: 1 } as never),
+      )
+      await targeted.client.db('app').renameCollection('copy', 'renamed')
+      const located: string[] = []
+      await apply(entry, events, async ({ name }) => {
+        located.push(name)
+        return false
+      })
+      expect(located).toEqual(['copy'])
+      expect(entry.sourceName).toBe('source')
+    },
+  )
 
-  it('compares updated documents by one read each, and finds every difference', async () => {
+  it('compares updated documents with one read per document, and finds every difference', async () => {
     const documents = Array.from({ length: 30 }, (_, _id) => ({ _id, k: _id }))
     const entry = await pair({ k: 1 }, [10, 20], documents)
     await using _ = targeted.asked
@@ -186,14 +189,14 @@ describe('reading changed documents of a sharded source', () => {
       )
       await on('source').createIndex({ _id: 1, k: 1 })
       await targeted.client.db('admin').command({ refineCollectionShardKey: 'app.source', key: { _id: 1, k: 1 } })
-      // The document with the _id 3 is on another shard than one with this _id and a k below 50 would be.
+      // The document with the _id 3 is not on the shard that has documents with this _id and a k below 50.
       await targeted.sharded.split('app.source', { _id: 3, k: 50 })
       await targeted.sharded.split('app.source', { _id: 4, k: 0 })
       await targeted.sharded.moveChunk('app.source', { _id: 3, k: 80 }, 1)
       return entry
     }
 
-    it('a document that moves between shards is kept, whichever of its events comes last', async () => {
+    it('a document that moves between shards is kept, no matter which of its events comes last', async () => {
       const entry = await refined()
       await using _ = targeted.asked
       const events = await changes(entry, async () => {
@@ -224,18 +227,21 @@ describe('reading changed documents of a sharded source', () => {
       ['replaced', ({ kind }) => kind === 'replace'],
       ['deleted', ({ kind }) => kind === 'delete'],
       ['changed in one batch', () => true],
-    ])('of two documents with the same _id, one that is %s does not replace the other', async (_what, isGiven) => {
-      const entry = await refined()
-      await using _ = targeted.asked
-      const events = await changes(entry, async () => {
-        await on('source').insertOne({ _id: 3, k: 10 })
-        await on('source').updateOne({ _id: 3, k: 10 }, { $set: { x: 1 } })
-        await on('source').replaceOne({ _id: 3, k: 10 }, { k: 10, x: 2 })
-        await on('source').deleteOne({ _id: 3, k: 10 })
-        await on('source').insertOne({ _id: 3, k: 20 })
-      })
-      await expect(apply(entry, events.filter(isGiven))).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
-      expect(await on('copy').find({ _id: 3 }).toArray()).toEqual([{ _id: 3, k: 80 }])
-    })
+    ])(
+      'of two documents with the same _id, the document that is %s does not replace the other',
+      async (_what, isGiven) => {
+        const entry = await refined()
+        await using _ = targeted.asked
+        const events = await changes(entry, async () => {
+          await on('source').insertOne({ _id: 3, k: 10 })
+          await on('source').updateOne({ _id: 3, k: 10 }, { $set: { x: 1 } })
+          await on('source').replaceOne({ _id: 3, k: 10 }, { k: 10, x: 2 })
+          await on('source').deleteOne({ _id: 3, k: 10 })
+          await on('source').insertOne({ _id: 3, k: 20 })
+        })
+        await expect(apply(entry, events.filter(isGiven))).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
+        expect(await on('copy').find({ _id: 3 }).toArray()).toEqual([{ _id: 3, k: 80 }])
+      },
+    )
   })
 })

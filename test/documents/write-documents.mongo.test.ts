@@ -7,10 +7,7 @@ import { oneSet } from '../mongo/one-set.ts'
 import { rawDocument } from '../support/bson-values.ts'
 import { failPoint } from '../support/fail-point.ts'
 
-/**
- * How statements are divided into commands by number, size and time limit, and how a command that is too large is
- * split.
- */
+/** Tests how statements are divided into commands by number, size and time limit, and how a command that is too large is split. */
 
 const one = oneSet()
 const documents = Array.from({ length: 300 }, (_, id) => rawDocument([['_id', new Int32(id)]]))
@@ -27,7 +24,7 @@ it.each([
   [10_334, 'BSONObjectTooLarge, as for a reply that contains too many errors'],
   [388, 'TransactionTooLargeForCache'],
   [50, 'MaxTimeMSExpired, as for a thousand documents that are not in the cache'],
-])('a command that fails with error %i, %s, is sent in halves', async (errorCode) => {
+])('after a command has failed with error %i, %s, its statements are sent in two halves', async (errorCode) => {
   const to = await target()
   const data = { failCommands: ['insert'], errorCode, appName: 'tandem-test' }
   await using _ = await failPoint(one.client, 'failCommand', data, { times: 3 })
@@ -35,7 +32,7 @@ it.each([
   expect(await one.client.db('app').collection(to.name).countDocuments()).toBe(300)
 })
 
-it('a command with a statement that exceeded the time limit is sent in halves', async () => {
+it('after a statement has exceeded the time limit, the statements of its command are sent in two halves', async () => {
   const to = await target()
   const write = vi.spyOn(one.cluster, 'write').mockRejectedValueOnce(new TransientReplyError('out of time', 50))
   onTestFinished(() => write.mockRestore())
@@ -43,7 +40,7 @@ it('a command with a statement that exceeded the time limit is sent in halves', 
   expect(write).toHaveBeenCalledTimes(3)
 })
 
-it('errors have the index of their statement among all statements, even if these were sent in several commands', async () => {
+it('an error has the index of its statement among all statements, even if these were sent in several commands', async () => {
   const to = await target()
   await writeStatements(one.cluster, to, 'insert', documents.slice(100, 200))
   const data = { failCommands: ['insert'], errorCode: 10_334, appName: 'tandem-test' }

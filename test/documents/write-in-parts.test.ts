@@ -13,7 +13,7 @@ function partsOf(id: unknown, ...fields: RawField[]) {
 }
 
 describe('the parts of a document that is too large for one statement', () => {
-  it('are an insert of the fields that fit with a marker field, and updates that add the others; the last update removes the marker', () => {
+  it('are an insert of the fields that fit, with a marker field, and updates that add the other fields; the last update removes the marker', () => {
     const parts = partsOf(megabytes(1), ['a', megabytes(10)], ['b', megabytes(5)], ['c', 1])
     expect(parts?.updates).toHaveLength(2)
     for (const part of [parts?.insert, ...(parts?.updates ?? [])]) expect(part?.length).toBeLessThan(16 * 1024 * 1024)

@@ -10,7 +10,7 @@ interface Situation {
 
 const names = ['a#1', 'b#1', 'b#3', 'c#2', 'd#1', 'e#10']
 
-/** Up to six instances, some of which accept work, and partitions that belong to any of them or have no owner. */
+/** Generates up to six instances, some of which accept work, and partitions that belong to one of them or have no owner. */
 const situations: fc.Arbitrary<Situation> = fc.record({
   owners: fc.array(fc.constantFrom(null, ...names), { maxLength: 24 }),
   members: fc.subarray(names),
@@ -39,7 +39,7 @@ describe('wantedOwners', () => {
     })
   })
 
-  it('leaves an instance that accepts no work its partitions, and gives it no further ones', () => {
+  it('lets an instance that accepts no work keep its partitions, and gives it no others', () => {
     holds(situations, ({ owners, members }) => {
       const wanted = wantedOwners(owners, members)
       for (const [partition, owner] of owners.entries()) {
@@ -57,8 +57,8 @@ describe('wantedOwners', () => {
       const before = sharesOf(situation, owners)
       const movable = owners.filter((owner) => owner === null || members.includes(owner)).length
       const [small, larger] = [Math.floor(movable / members.length), movable % members.length]
-      // Computed independently: an instance with more than its share gives the rest away, and the larger shares go to
-      // the instances that own the most.
+      // The expected number is computed independently: an instance gives away the partitions beyond its share, and the larger
+      // shares go to the instances that own the most.
       const keptAtBest = [...before]
         .sort((one, other) => other - one)
         .reduce((kept, owned, position) => kept + Math.min(owned, small + (position < larger ? 1 : 0)), 0)

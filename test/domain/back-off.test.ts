@@ -8,7 +8,7 @@ const step = fc.record({
 })
 const writes = fc.integer({ min: 1, max: 16 })
 
-/** A back-off, and a function that lets time pass and then records the state of the destination. */
+/** Returns a back-off, and a function that lets time pass and then records the state of the destination. */
 function backOffAt(begin: number) {
   let now = begin
   const backOff = new BackOff(() => now)
@@ -28,7 +28,7 @@ describe('backing off from an overloaded destination', () => {
     expect([1, 4, 16].map((most) => backOff.pauseFactor(most))).toEqual([0, 0, 0])
   })
 
-  it('halves the writes at once and every few seconds, then doubles the pauses, and reports the reason and the start', () => {
+  it('halves the concurrent writes at once and every few seconds, then doubles the pauses, and reports the reason and the start of the overload', () => {
     const { backOff, record } = backOffAt(5_000)
     const levels: [number, number][] = []
     for (const after of [0, 2_000, 2_000, 3_000, 3_000]) {
@@ -45,7 +45,7 @@ describe('backing off from an overloaded destination', () => {
     expect(backOff.active).toEqual({ reason: 'flow control', since: 5_000 })
   })
 
-  it('returns to full speed by one step after every ten seconds without overload', () => {
+  it('takes one step back to full speed after every ten seconds without overload', () => {
     const { backOff, record } = backOffAt(0)
     record(0, 'flow control')
     record(4_000, 'flow control')

@@ -5,7 +5,7 @@ import { nextBatchSize } from '../../src/domain/batch-size.ts'
 const some = fc.integer({ min: 1, max: 1_000_000 })
 const batch = fc.record({ documents: some, bytes: some })
 
-it('a batch of documents like those already read is within both limits, unless a single document exceeds them', () => {
+it('a batch of documents of the average size so far is within both limits, unless a single document exceeds them', () => {
   fc.assert(
     fc.property(batch, batch, some, (read, max, previous) => {
       const size = nextBatchSize(read, max, previous)

@@ -4,7 +4,7 @@ import { batched } from '../../src/domain/batched.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 
 describe('batched requests', () => {
-  it('share one call when they arrive at the same moment, and each gets its own result', async () => {
+  it('share one call if they arrive at the same moment, and each request gets its own result', async () => {
     const calls: number[][] = []
     const ask = batched(10, async (numbers: number[]) => {
       calls.push(numbers)
@@ -32,7 +32,7 @@ describe('batched requests', () => {
     expect(calls).toEqual([[1], [2, 3]])
   })
 
-  it('reject together when their call fails, and requests of other calls do not', async () => {
+  it('reject together if their call fails, and requests of other calls do not reject', async () => {
     const ask = batched(2, async (numbers: number[]) => {
       if (numbers.includes(1)) throw new Error('no 1')
       return numbers

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import type { RawFields, TypedValue } from '../../src/domain/raw-bson.ts'
 
-/** BSON of every type as bytes, built without the code under test: this file writes lengths and terminators itself. */
+/** Generates the bytes of BSON values of every type. To be independent of the code under test, this file writes lengths and terminators itself. */
 
 const bytes = (length: number) =>
   fc.uint8Array({ minLength: length, maxLength: length }).map((some) => Buffer.from(some))
@@ -16,7 +16,7 @@ export function int32(value: number): Buffer {
   return written
 }
 
-/** Length, bytes, NUL. Strings, code and symbols may contain a NUL and need not be UTF-8. */
+/** Returns the length, the bytes and a NUL. Strings, code and symbols may contain a NUL and need not be UTF-8. */
 export function lengthPrefixed(text: Buffer): Buffer {
   return Buffer.concat([int32(text.length + 1), text, Buffer.from([0])])
 }
@@ -36,7 +36,7 @@ export const anyName: fc.Arbitrary<string> = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 12 }).map((name) => Buffer.from(name.replaceAll('\0', '')).toString()),
 )
 
-/** Joins elements into the bytes of a document, as `buildDocument` does, which is under test. */
+/** Joins elements into the bytes of a document, independently of `buildDocument`, which is under test. */
 function joined(elements: readonly { name: string; value: Buffer }[]): Buffer {
   const body = elements.flatMap(({ name, value }) => [
     value.subarray(0, 1),
@@ -95,7 +95,7 @@ const nesting = fc.letrec<{ value: TypedValue; document: Buffer }>((tie) => ({
 /** A value of any BSON type, including nested ones. */
 export const anyValue: fc.Arbitrary<TypedValue> = nesting.value
 
-/** A document's fields in order; names may repeat. */
+/** The fields of a document in their order. Names may repeat. */
 export const anyFields: fc.Arbitrary<RawFields> = fc.array(fc.record({ name: anyName, value: anyValue }), {
   maxLength: 8,
 })

@@ -39,7 +39,7 @@ describe('the indexes that a sync creates, drops and compares', () => {
     [key('h#'), ['plain', 'text', 'hashed', 'named hashed']],
     [key('_id#'), ['plain', 'text', 'hashed of _id', 'named hashed']],
     [key('a', 'h#'), ['plain', 'text', 'compound', 'named hashed']],
-    // The server uses an index that begins with the key.
+    // The server accepts an index that begins with the shard key, so no hashed index is needed.
     [key('a'), ['plain', 'text', 'compound', 'named hashed']],
     [key('h'), ['plain', 'text', 'named hashed']],
   ])('include a hashed index that the shard key %j needs', (shardKey, names) => {
@@ -47,6 +47,6 @@ describe('the indexes that a sync creates, drops and compares', () => {
   })
 })
 
-it('two modes build the indexes after the copy', () => {
+it('afterDataCopy and excludeHashedAfterCopy build the indexes after the copy', () => {
   expect(buildIndexesModes.filter(buildsAfterCopy)).toEqual(['afterDataCopy', 'excludeHashedAfterCopy'])
 })

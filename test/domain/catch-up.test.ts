@@ -6,7 +6,7 @@ test.each([
   ['a part of a second counts as a second', 10, 4, 4],
   ['there is no estimate while the lag grows', 100, 0.5, null],
   ['there is no estimate while the lag stays the same', 100, 1, null],
-  ['there is no estimate when nothing is to be caught up with', 1, 3, null],
+  ['there is no estimate while the sync is not behind', 1, 3, null],
   ['there is no estimate before the speed is known', 100, null, null],
   ['there is no estimate while the lag is unknown', null, 3, null],
 ])('%s', (_what, lagSeconds, appliedPerSecond, seconds) => {

@@ -111,7 +111,7 @@ describe('change events of a real server', () => {
     ])
   })
 
-  it('contain the _id with the BSON type that it had before the event, not with the one that a replace gives it', async () => {
+  it('contain the _id with the BSON type that it had before the event, not with the type that a replace gives it', async () => {
     const collection = one.client.db('spellings').collection<{ _id: number | Long }>('c')
     const events = await changesDuring(one.cluster, async () => {
       await collection.insertOne({ _id: 1 })
@@ -125,7 +125,7 @@ describe('change events of a real server', () => {
     ])
   })
 
-  it('do not arrive from the internal databases of the server and of tandem', async () => {
+  it('of the internal databases of the server and of tandem are not delivered', async () => {
     const events = await changesDuring(one.cluster, async () => {
       for (const database of ['mongosync_internal_tandem', 'tandem_internal', 'admin', 'app']) {
         await one.client.db(database).collection('c').insertOne({})

@@ -44,7 +44,7 @@ const kinds = {
   shardCollection: 'definition',
   refineCollectionShardKey: 'definition',
   reshardCollection: 'definition',
-  // These are commands, and the server has no events of these names.
+  // The server has commands with these names, but no events.
   moveCollection: 'unknown',
   unshardCollection: 'unknown',
   somethingOfALaterVersion: 'unknown',
@@ -69,8 +69,8 @@ describe('a change event', () => {
   it('property: is parsed into time, namespace, document key and document, whatever the order of its fields and whatever other fields it has', () => {
     const halves = fc.integer({ min: 0, max: 0xffff_ffff })
     const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 10 }).filter((name) => !name.includes('\0'))
-    // The parser distinguishes names by their length, and the stream's $project lets no other field of the same length
-    // through.
+    // The parser distinguishes names by their length. The stream's $project removes all other fields with a name of the same
+    // length.
     const known = ['operationType', 'clusterTime', 'collectionUUID', 'ns', 'to', 'documentKey', 'fullDocument']
     const lengths = new Set(known.map((name) => name.length))
     const others = anyFields.map((fields) => fields.filter(({ name }) => !lengths.has(Buffer.byteLength(name))))
@@ -141,7 +141,7 @@ describe('a change event', () => {
     expect(event).toMatchObject({ database: 'app', collection: '', uuid: '', idElement: null, document: null })
   })
 
-  it('has its namespace parsed by field name, not by order', () => {
+  it('has its namespace parsed by the names of the fields, not by their order', () => {
     const ns = namespaceOf(['coll', 'things'], ['db', 'app'])
     expect(parseChangeEvent(documentOf([{ name: 'ns', value: ns }]))).toMatchObject({
       database: 'app',
@@ -158,7 +158,7 @@ describe('a change event', () => {
     expect(parseChangeEvent(documentOf([{ name: 'operationDescription', value: empty }])).reshardedUuid).toBe('')
   })
 
-  it('has no document if the server left it out', () => {
+  it('has no document if the server has left the document out', () => {
     const withNull = [{ name: 'fullDocument', value: typed(0x0a) }]
     expect(parseChangeEvent(documentOf(withNull)).document).toBeNull()
     expect(parseChangeEvent(documentOf([])).document).toBeNull()

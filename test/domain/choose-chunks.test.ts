@@ -43,14 +43,14 @@ describe('the chunks of a collection', () => {
     expect(starts(chunks)).toEqual([null, 100, 200, 300, 400, 500, 510, 520, 600, 700, 800, 900])
   })
 
-  it('begin at samples when no boundary is known, and never twice at one value', () => {
+  it('begin at samples when no boundary is known, and no two of them begin at the same value', () => {
     expect(starts(chooseChunks([], keysOf(to(100)), 4, 4))).toEqual([null, 25, 50, 75])
     const equal = chooseChunks([], keysOf([...to(50, () => 7), ...to(50, () => 8)]), 10, 10)
     expect(starts(equal)).toEqual([null, 8])
     expect(starts(chooseChunks([], [], 10, 10))).toEqual([null])
   })
 
-  it('are ascending, no more than allowed, and contain every sample', () => {
+  it('are in ascending order, are at most as many as allowed, and contain every sample', () => {
     const ascending = fc
       .array(fc.integer({ min: 0, max: 500 }), { maxLength: 300 })
       .map((numbers) => numbers.sort((one, other) => one - other))

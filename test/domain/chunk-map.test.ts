@@ -12,7 +12,7 @@ const key = [
   { path: 'b.c', hashed: false },
 ]
 
-/** A value of a field with few different values, so that bounds and documents often have equal ones. */
+/** Generates a value of a field. There are few different values, so that bounds and documents often have equal values. */
 const value = fc.oneof(
   { weight: 6, arbitrary: fc.integer({ min: 0, max: 5 }).map(typedInt32) },
   { weight: 1, arbitrary: fc.constantFrom(minKey, nullValue, Buffer.from([bsonType.maxKey])) },
@@ -49,7 +49,7 @@ describe('a map of chunks', () => {
     )
   })
 
-  it('is not consistent if a bound has other fields than the key, which was refined between two reads', () => {
+  it('is not consistent if a bound has other fields than the key, because the key was refined between two reads', () => {
     const [a] = key as [(typeof key)[0], (typeof key)[1]]
     const refined = [
       { min: [minKey, minKey], shard: 's0' },
@@ -59,7 +59,7 @@ describe('a map of chunks', () => {
     expect(new ChunkMap(key, refined).isConsistent).toBe(true)
   })
 
-  it('names the first field alone where no chunk divides its values', () => {
+  it('names only the first field for values of that field that no chunk boundary divides', () => {
     const map = new ChunkMap(key, [
       { min: [minKey, minKey], shard: 's0' },
       { min: [typedInt32(3), minKey], shard: 's1' },
@@ -71,7 +71,7 @@ describe('a map of chunks', () => {
     expect(map.locate([typedInt32(5), typedInt32(7)])).toEqual({ shard: 's0', fields: 2 })
   })
 
-  it('finds the shard of a hashed key, and none for a value whose hash is not computed', () => {
+  it('finds the shard of a hashed key, and no shard for a value whose hash tandem does not compute', () => {
     const long = (value: bigint): TypedValue => {
       const bytes: Buffer = Buffer.alloc(9)
       bytes[0] = bsonType.int64

@@ -15,12 +15,12 @@ const half = fc.oneof(
   fc.constantFrom(0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff),
 )
 
-/** A token as the server writes it: the type byte of a timestamp, seconds, ordinal, and the rest. */
+/** Returns a token in the server's form: the type byte of a timestamp, the seconds, the ordinal, and the rest. */
 const tokenOf = (seconds: number, ordinal: number, rest = '2B022C0100296E5A1004') =>
   `82${[seconds, ordinal].map((value) => value.toString(16).padStart(8, '0').toUpperCase()).join('')}${rest}`
 
 describe('cluster time', () => {
-  it('property: gives back its seconds and ordinal over the whole unsigned range', () => {
+  it('property: returns its seconds and ordinal over the whole unsigned range', () => {
     fc.assert(
       fc.property(half, half, (seconds, ordinal) => {
         const time = clusterTime(seconds, ordinal)

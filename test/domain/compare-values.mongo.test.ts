@@ -18,9 +18,8 @@ import { anyValue, documentOf, oneOfEveryType } from './bson-arbitraries.ts'
 const one = oneSet()
 
 /**
- * True for values that this test can sort. The server's sort orders an array by one of its elements, unless it is
- * nested. It orders two types by rules that no shard key needs, and refuses random content of one subtype of binary
- * values.
+ * Returns whether this test can sort the value on the server. The server's sort orders an array by one of its elements, unless
+ * the array is nested. It orders two types by rules that no shard key needs, and refuses random content of one binary subtype.
  */
 function isSortable(value: TypedValue, isNested = false): boolean {
   switch (value[0]) {

@@ -26,7 +26,7 @@ const wanted = [
 test.each([
   ['before the collection exists', { buildsIndexes: false, refused: [], restored: false }, [5, 0, 0, 0]],
   ['until the commit', { buildsIndexes: true, refused: [], restored: false }, [5, 4, 3, 0]],
-  ['while the destination refuses one', { buildsIndexes: true, refused: ['b'], restored: false }, [5, 3, 2, 1]],
+  ['while the destination refuses one index', { buildsIndexes: true, refused: ['b'], restored: false }, [5, 3, 2, 1]],
   ['after the commit', { buildsIndexes: true, refused: [], restored: true }, [5, 5, 0, 0]],
 ])('%s, each index is counted by its state', (_when, state, [total, built, heldBack, missing]) => {
   expect(countIndexes(wanted, state)).toEqual({ total, built, heldBack, missing })

@@ -46,7 +46,7 @@ describe('the options of a collection on the destination before the commit', () 
     expect(names(optionsWhileDeferred(options))).toEqual(['collation'])
   })
 
-  it('have the largest possible size for a capped collection, so that it removes no document early', () => {
+  it('have the largest possible size for a capped collection, so that the collection removes no document early', () => {
     const options = fieldsOf(['capped', true], ['size', new Int32(4096)], ['max', new Int32(10)])
     expect(optionsWhileDeferred(options)).toEqual(
       fieldsOf(['capped', true], ['size', Long.fromString('1125899906842624')]),
@@ -68,7 +68,7 @@ describe('the options of a collection on the destination before the commit', () 
   })
 })
 
-it('a collection whose record ids are replicated, as 8.1 and later list it, equals one without the option', () => {
+it('replicated record ids, which 8.1 and later list as an option, make no difference between two collections', () => {
   const replicated = fieldsOf(['recordIdsReplicated', true])
   expect(changesByCollMod(replicated, [])).toBe(true)
   expect(changesByCollMod([], replicated)).toBe(true)
@@ -95,7 +95,7 @@ describe('an index on the destination before the commit', () => {
     expect(indexWhileDeferred(plain, [])).toEqual(plain)
   })
 
-  it('is built without its deferred options, and expires nothing', () => {
+  it('is built without its deferred options, and expires no documents', () => {
     const traits = fieldsOf(
       ['unique', true],
       ['prepareUnique', true],

@@ -40,6 +40,6 @@ it('swapping the direction twice restores the configuration and the entry', () =
   expect(swapEntry(swapped)).toMatchObject({ uuid: 'a', destinationUUID: 'b' })
 })
 
-it('swapping an entry without a counterpart fails an assertion', () => {
+it('swapping the entry of a collection that the destination does not have fails an assertion', () => {
   expect(() => swapEntry({ ...entry, destinationUUID: null })).toThrow(/app\.things/)
 })

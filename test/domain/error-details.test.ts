@@ -4,7 +4,7 @@ import { addCircumstances } from '../../src/domain/circumstances.ts'
 import { errorDetails } from '../../src/domain/error-details.ts'
 import { FatalError, RefusedError } from '../../src/domain/errors.ts'
 
-/** docs/api.md: what an answer says about an error beside its name and description. */
+/** Tests docs/api.md: what an answer says about an error in addition to its name and description. */
 
 const serverError = () =>
   new MongoServerError({ message: 'not authorized on a: "secret"', code: 13, codeName: 'Unauthorized' })
@@ -22,7 +22,7 @@ describe('the details of an error', () => {
     })
   })
 
-  test('name the cluster of tandem’s own error, and the code that the server gives no name', () => {
+  test('name the cluster of tandem’s own error, and show a server code without a name as Location<code>', () => {
     const cause = new MongoServerError({ message: 'no', code: 16755 })
     const error = new FatalError('DocumentRefused', 'a document', { cause })
     addCircumstances(error, { cluster: 'cluster0' })
@@ -62,7 +62,7 @@ describe('the details of an error', () => {
     expect(errorDetails('InternalError', null)).toEqual(unknown)
   })
 
-  test('end although errors cause each other', () => {
+  test('are found in finite time even if two errors are the cause of each other', () => {
     const one = new Error('one')
     const other = new Error('other', { cause: one })
     one.cause = other

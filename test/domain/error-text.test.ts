@@ -29,7 +29,7 @@ describe('an unexpected failure', () => {
     )
   })
 
-  test('has a stack that includes the stacks of its causes', () => {
+  test('is logged with a stack that includes the stacks of its causes', () => {
     const error = new FatalError('DuplicateKey', 'outer', { cause: serverError('dup key: { x: "secret" }') })
     const stack = errorStack(error)
     expect(stack).toMatch(/^FatalError: outer\n {4}at [\s\S]+\ncaused by MongoServerError: dup key: \{…\}\n {4}at /)
@@ -37,7 +37,7 @@ describe('an unexpected failure', () => {
   })
 })
 
-test('the text names the cluster that does not answer, and the driver’s last error', () => {
+test('the text of a failure names the cluster that does not answer, and the driver’s last error', () => {
   const error = new Error('connect ECONNREFUSED 127.0.0.1:1')
   addCircumstances(error, { cluster: 'cluster1', command: 'find', namespace: 'a.b' })
   expect(unreachableText(error)).toBe('cluster1 does not answer (connect ECONNREFUSED 127.0.0.1:1)')
@@ -66,14 +66,14 @@ describe('document values in a server error', () => {
     expect(withoutValues('index x dup key: { u: "a" } at end')).toBe('index x dup key: {…} at end')
   })
 
-  test('are left out with everything after them if the command contains documents', () => {
+  test('are left out together with the rest of the text if the command contains documents', () => {
     const error = serverError('Index build failed: language override unsupported: secret')
     addCircumstances(error, { cluster: 'cluster1', command: 'createIndexes', namespace: 'app.things' })
     expect(errorText(error)).toBe('createIndexes on cluster1, app.things: FailedToParse (9): Index build failed')
   })
 })
 
-test('the code of a refused statement has the name that the server gives it', () => {
+test('the code of a refused statement is shown with the name that the server uses for it', () => {
   expect(serverCode(11000, undefined)).toBe('DuplicateKey (11000)')
   expect(serverCode(16755, undefined)).toBe('Location16755 (16755)')
   expect(serverCode(9, 'FailedToParse')).toBe('FailedToParse (9)')

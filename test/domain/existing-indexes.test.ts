@@ -15,7 +15,7 @@ const specification = (name: string, options: object = {}): IndexSpecification =
   readFields(Buffer.from(BSON.serialize({ v: 2, key: { [name]: 1 }, name, ...options })))
 
 const names = ['a', 'b', 'c']
-/** What one shard has: each index finished, unfinished or not at all. */
+/** Generates the indexes of one shard. The shard has each index finished, unfinished or not at all. */
 const shard = fc.record(
   Object.fromEntries(names.map((name) => [name, fc.constantFrom('finished', 'unfinished', 'none')])),
 )
@@ -51,7 +51,7 @@ describe('the indexes of a sharded collection', () => {
     )
   })
 
-  it('that differ in more than deferred options are incomplete, and field order makes no difference', () => {
+  it('that differ between shards in more than deferred options are incomplete, and the order of fields does not matter', () => {
     const [first, other] = [specification('a'), specification('a', { sparse: true })]
     const of = (...specifications: IndexSpecification[]) =>
       unevenIndexes(new Map(specifications.map((one, at) => [`${at}`, { finished: [one], unfinished: [] }])))
@@ -70,7 +70,7 @@ describe('the indexes of a sharded collection', () => {
     { requiredKeys: [] },
   )
 
-  it('have the deferred options of the one shard, or those that need no change on any shard', () => {
+  it('have the deferred options of a single shard, or those that need no change on any of several shards', () => {
     fc.assert(
       fc.property(fc.array(options, { minLength: 1, maxLength: 3 }), (all) => {
         const found = all.map((one) => specification('a', one))

@@ -135,7 +135,7 @@ describe('filters of any form', () => {
   const entries = fc.option(fc.array(entry, { minLength: 1, maxLength: 3 }))
   const filters = fc.record({ includeNamespaces: entries, excludeNamespaces: entries })
 
-  it('select no common namespace unless an overlap is found', () => {
+  it('select no common namespace if no overlap is found', () => {
     fc.assert(
       fc.property(filters, filters, (one, other) => {
         if (overlap(one, other) !== null) return
@@ -160,7 +160,7 @@ describe('filters of any form', () => {
     .map((renames) => new NamespaceRemap(renames))
   const sync = fc.record({ filters, names: remap })
 
-  it('write to no common namespace of the destination unless an overlap is found, whatever names they give there', () => {
+  it('write to no common namespace of the destination if no overlap is found, also if they rename databases', () => {
     fc.assert(
       fc.property(sync, sync, (one, other) => {
         if (overlapOnDestination(one, other, matches) !== null) return
@@ -176,7 +176,7 @@ describe('filters of any form', () => {
     )
   })
 
-  it('overlap by the same text as before, if no database has another name', () => {
+  it('are reported with the same text as without renames if no database is renamed', () => {
     fc.assert(
       fc.property(filters, filters, (one, other) => {
         const written = [one, other].map((given) => ({ filters: given, names: noRemap })) as [Written, Written]

@@ -9,7 +9,7 @@ import { oneOfEveryType, typed } from './bson-arbitraries.ts'
 
 const one = oneSet()
 
-/** The server's own hash, by a test command (`enableTestCommands`). */
+/** Returns the hash that the server computes, by a test command (`enableTestCommands`). */
 async function serverHash(client: MongoClient, value: TypedValue): Promise<bigint> {
   const reply: Document = await client
     .db('admin')
@@ -28,11 +28,11 @@ const numbers = [
   ...['7', '-9223372036854775808', '9223372036854775807'].map((text) => fieldOf({ v: BSON.Long.fromString(text) })),
 ]
 
-it('property: is the value that the server computes for a hashed index, for every type that it knows', async () => {
+it('property: is the value that the server computes for a hashed index, for every supported type', async () => {
   const check = async (value: TypedValue): Promise<void> => {
     const hashed = hashedValue(value)
-    // The test command takes a text for the name of a collection, and refuses one that contains a NUL. The server
-    // refuses random content of one subtype of binary values.
+    // The test command takes a text for the name of a collection, so it refuses a text that contains a NUL. The server refuses
+    // random content of one binary subtype.
     const isRefused =
       value[0] === bsonType.string ? value.subarray(5, -1).includes(0) : value[0] === bsonType.binary && value[5] === 7
     if (hashed === null || isRefused) return

@@ -11,8 +11,8 @@ import { documentOf, int32, typed } from './bson-arbitraries.ts'
 import { anyPair, equalPair, innerPair, type Pair, rareSpellings, strangers } from './spelled-values.ts'
 
 /**
- * The server decides which values are equal: the test inserts one encoding, then the other, and checks whether the
- * second is a duplicate key. This verifies the model that the tests of keys and lanes without a server use.
+ * The server decides which values are equal: the test inserts one encoding and then the other, and checks whether the second
+ * insert fails with a duplicate key. This verifies the model that the tests of keys and lanes without a server use.
  */
 
 let set: ReplicaSet
@@ -31,7 +31,7 @@ afterAll(async () => {
 const keyOf = (value: TypedValue) => idValueKey(value, value[0] as number, 1, value.length)
 const laneOf = (value: TypedValue) => laneHash(value, value[0] as number, 1, value.length)
 
-/** Inserts each pair as two `_id`s; true for a pair if the server reports the second one as a duplicate of the first. */
+/** Inserts each pair as two `_id`s. Returns for each pair whether the server reports the second as a duplicate of the first. */
 async function foundEqual(collection: string, pairs: Pair[], idOf: (value: TypedValue, at: number) => TypedValue) {
   const documents = pairs.flatMap(({ one, other }, at) =>
     [one, other].map((value) => documentOf([{ name: '_id', value: idOf(value, at) }])),

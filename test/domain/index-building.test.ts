@@ -43,18 +43,18 @@ test('an index that the destination refuses is not built', () => {
   expect(indexBuildingOf(entries, none, false)).toEqual(figures(1, 2, 0, 1))
 })
 
-test('an index that the destination builds counts before the catalog has it', () => {
+test('an index that the destination is building counts before the catalog contains the index', () => {
   const underWay = new Map([['one', { total: 3, missing: 1 }]])
   expect(indexBuildingOf([entry('one', [a, b]), entry('two', [c])], underWay, false)).toEqual(figures(3, 4, 1, 2))
 })
 
-test('of two indexes that differ only in a deferred option, the second counts when the commit has restored it', () => {
+test('if two indexes differ only in a deferred option, the second one counts as built once the commit has restored the option', () => {
   const entries = [entry('one', [a, index('a unique', 'a', { unique: true })])]
   expect(indexBuildingOf(entries, none, false)).toEqual(figures(1, 2, 0, 1))
   expect(indexBuildingOf(entries, none, true)).toEqual(figures(2, 2, 1, 1))
 })
 
-test('the indexes of a collection that awaits them are not built, unless a build is in progress', () => {
+test('the indexes of a collection whose builds have not started count as not built, except those of a build in progress', () => {
   const awaiting = entry('one', [a, b], { awaitsIndexes: true })
   expect(indexBuildingOf([awaiting, entry('two', [c])], none, false)).toEqual(figures(1, 3, 1, 2))
   const underWay = new Map([['one', { total: 2, missing: 1 }]])

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { type InstanceRow, percentOf, totalsOf } from '../../src/domain/instances.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
 
-/** Up to about a petabyte, so that the sum of several figures is still an exact number. */
+/** Generates a figure of up to about a petabyte, so that the sum of several figures is still an exact number. */
 const count = fc.maxSafeNat().map((value) => Math.floor(value / 8))
 
 const row: fc.Arbitrary<Pick<InstanceRow, 'status' | 'progress'>> = fc.record({

@@ -11,7 +11,7 @@ import {
 } from '../../src/domain/namespace-filter.ts'
 import type { NamespaceFilter } from '../../src/domain/start-request.ts'
 
-/** JavaScript evaluates the patterns. For these names and patterns, the server gives the same result. */
+/** Evaluates a pattern in JavaScript. For the names and patterns of this file, the server has the same result. */
 const matches: Matches = ({ pattern, options }, text) => new RegExp(pattern, options).test(text)
 
 const names = ['zoo', 'Zoo', 'shop', 'cage_1', 'cage_tmp', 'a.b'] as const
@@ -78,7 +78,7 @@ describe('the selected namespaces', () => {
     expect(chosen(filter, 'Zoo')).toEqual([])
   })
 
-  it('property: are the complement if the same entries exclude instead of include', () => {
+  it('property: of entries that exclude are the complement of those of the same entries that include', () => {
     fc.assert(
       fc.property(entries, name, name, (list, database, collection) => {
         const included = selects(include(...list), matches, database, collection)
@@ -88,7 +88,7 @@ describe('the selected namespaces', () => {
     )
   })
 
-  it('property: are those that any include entry selects, without those that any exclude entry selects', () => {
+  it('property: are those that any include entry selects, except those that any exclude entry selects', () => {
     fc.assert(
       fc.property(filters, name, name, (filter, database, collection) => {
         const one = (list: readonly NamespaceFilter[] | null): boolean =>

@@ -7,7 +7,7 @@ import type { NamespaceRename } from '../../src/domain/start-request.ts'
 const names = ['a', 'b', 'c', 'd', 'e', 'f']
 const name = fc.constantFrom(...names)
 
-/** Requests that the rules accept: no source and no target twice, no name onto itself. */
+/** Generates requests that the rules accept: no source and no target occurs twice, and no database keeps its name. */
 const renames = fc.tuple(fc.shuffledSubarray(names), fc.shuffledSubarray(names)).map(([from, to]): NamespaceRename[] =>
   from.flatMap((database, at) => {
     const target = to[at]
@@ -16,7 +16,7 @@ const renames = fc.tuple(fc.shuffledSubarray(names), fc.shuffledSubarray(names))
 )
 
 describe('the names of databases on the destination', () => {
-  it('are those of the request, and all others keep their names unless a target took them', () => {
+  it('are those of the request, and all other databases keep their names, except a database whose name is a target', () => {
     fc.assert(
       fc.property(renames, name, (given, database) => {
         const remap = new NamespaceRemap(parseRemap(given))
@@ -48,7 +48,7 @@ describe('the names of databases on the destination', () => {
     )
   })
 
-  it('let a displaced database take the name that is free', () => {
+  it('give a database whose name is a target the name that has become free', () => {
     const remap = new NamespaceRemap([
       { from: { database: 'a' }, to: { database: 'b' } },
       { from: { database: 'b' }, to: { database: 'c' } },
@@ -76,7 +76,7 @@ describe('a request to rename databases', () => {
     return 'accepted'
   }
 
-  it('is empty or absent, and then renames nothing', () => {
+  it('may be empty or absent, and then renames no database', () => {
     expect(parseRemap(undefined)).toBeNull()
     expect(parseRemap([])).toBeNull()
   })

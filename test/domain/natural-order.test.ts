@@ -29,7 +29,7 @@ describe('isRandomOrder', () => {
     expect(isRandomOrder(Array.from({ length: 500 }, (_, at) => BigInt(recordIdAt(at))))).toBe(false)
   })
 
-  it('concludes nothing from a small sample', () => {
+  it('never reports a random order for a small sample', () => {
     expect(isRandomOrder(new Random('small').shuffle(ascending(99)))).toBe(false)
     expect(isRandomOrder([])).toBe(false)
   })
@@ -83,7 +83,7 @@ describe('the progress of a read in natural order', () => {
     if (bytes < 1024 * 1024) expect(kept.length).toBeGreaterThan(0)
   })
 
-  it('a segment that is read in _id order is its own range', () => {
+  it('for a segment that is read in _id order, the only range is the segment itself', () => {
     const [from, to] = [Buffer.from([1]), Buffer.from([2])]
     expect(idRangesOf({ from, to, natural: null })).toEqual([{ from, to }])
   })

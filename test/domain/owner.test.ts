@@ -32,7 +32,7 @@ describe('an owner', () => {
     expect(isExpired('a#3', [lease('a', 3, 3, true)])).toBe(false)
   })
 
-  it('is expired only when the writes of its term are drained, whether it was evicted or has begun its next term', () => {
+  it('is expired only when the writes of its term are drained, both after an eviction and in the next term of the same instance', () => {
     expect(isExpired('a#3', [lease('a', 4, 3, true)])).toBe(false)
     expect(isExpired('a#3', [lease('a', 4, 3)])).toBe(false)
     expect(isExpired('a#3', [lease('a', 4, 4)])).toBe(true)
@@ -49,7 +49,7 @@ describe('an owner', () => {
     expect(isExpired('a#3', [lease('b', 1, 1)])).toBe(false)
   })
 
-  it('is not confused with another instance whose id equals the token of this owner', () => {
+  it('is not mistaken for another instance whose id equals the token of this owner', () => {
     expect(isExpired('a#3', [lease('a#3', 9, 9), lease('a', 3, 3)])).toBe(false)
   })
 })

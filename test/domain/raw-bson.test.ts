@@ -29,10 +29,10 @@ import {
   typed,
 } from './bson-arbitraries.ts'
 
-/** The elements as js-bson's own parser finds them: type, and the positions of name and value. */
+/** Returns the elements that the parser of js-bson finds: their types, and the positions of their names and values. */
 const elementsOf = (document: Buffer) =>
   [...BSON.onDemand.parseToElements(document)].map(([type, nameStart, nameLength, valueStart, length]) => {
-    // For some types, its length does not include the bytes before the content, so it does not give the value's end.
+    // For some types, the length of js-bson does not include the bytes before the content, so it does not give the end of the value.
     return { type, nameStart, nameEnd: nameStart + nameLength, valueStart, length }
   })
 
@@ -79,7 +79,7 @@ describe('reading and building', () => {
     )
   })
 
-  it('property: reads a document in the middle of a larger buffer like the document alone', () => {
+  it('property: reads a document in the middle of a larger buffer in the same way as the document alone', () => {
     fc.assert(
       fc.property(
         anyFields,
@@ -94,7 +94,7 @@ describe('reading and building', () => {
     )
   })
 
-  it('copies values, so that they do not change with the buffer that they were read from', () => {
+  it('copies values, so that they do not change when the buffer from which they were read changes', () => {
     const document = documentOf([{ name: 'a', value: typedInt32(7) }])
     const [field] = readFields(document)
     document.fill(0)
@@ -109,7 +109,7 @@ describe('reading and building', () => {
 })
 
 describe('findSpan', () => {
-  it('finds the first of several elements of one name', () => {
+  it('finds the first of several elements with the same name', () => {
     const document = rawDocument([
       ['b', 1],
       ['a', 2],
@@ -123,7 +123,7 @@ describe('findSpan', () => {
   it('property: finds an element exactly if the document has one of this name', () => {
     fc.assert(
       fc.property(anyFields, anyName, (fields, name) => {
-        // findSpan is used only with ASCII names, which it compares as bytes.
+        // tandem calls findSpan only with ASCII names, because findSpan compares names as bytes.
         fc.pre(/^[\x20-\x7e]*$/.test(name))
         const document = documentOf(fields)
         const span = findSpan(document, name)

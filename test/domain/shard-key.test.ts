@@ -54,7 +54,7 @@ describe('the values of a shard key', () => {
     ['a document', bytes({ v: { x: 1 } }), true],
     ['MinKey', bytes({ v: new MinKey() }), true],
     ['an array', bytes({ v: [1] }), false],
-  ])('can be matched by a query or not: %s', (_what, document, addressable) => {
+  ])('can or cannot be matched by a query: %s', (_what, document, addressable) => {
     expect(isAddressable(shardKeyValues(document, key('v'))[0] as Buffer)).toBe(addressable)
   })
 })
@@ -76,7 +76,7 @@ describe('a shard key', () => {
     expect(isPrefix(key('k', 'z'), key('k'))).toBe(false)
   })
 
-  it('allows the same _id on several shards unless it is _id itself', () => {
+  it('allows the same _id on several shards unless the shard key is _id itself', () => {
     expect([key('_id'), key('_id#'), null].map((shardKey) => isKeyed({ shardKey }))).toEqual([false, false, false])
     expect([key('k'), key('_id', 'k'), key('_id.x')].map((shardKey) => isKeyed({ shardKey }))).toEqual([
       true,
@@ -90,7 +90,7 @@ describe('an index supports a shard key', () => {
   const supports = (specification: Document, ...paths: string[]) =>
     supportsShardKey(readFields(bytes({ v: new Int32(2), name: 'x', ...specification })), key(...paths))
 
-  it('if the key of the index begins with it', () => {
+  it('if the key of the index begins with the shard key', () => {
     expect(supports({ key: { k: 1, z: -1 } }, 'k')).toBe(true)
     expect(supports({ key: { k: 1 } }, 'k', 'z')).toBe(false)
     expect(supports({ key: { k: -1 } }, 'k')).toBe(false)

@@ -3,9 +3,8 @@ import type { TypedValue } from '../../src/domain/raw-bson.ts'
 import { cString, documentOf, int32, lengthPrefixed, typed } from './bson-arbitraries.ts'
 
 /**
- * Values of `_id` with all their encodings: 1, NumberLong(1), 1.0 and NumberDecimal("1.000") are one value. `value` is
- * the same for two shapes exactly if they are the same value. It is derived from how the value was made, not from its
- * bytes.
+ * A value of `_id` with all its encodings: 1, NumberLong(1), 1.0 and NumberDecimal("1.000") are one value. Two shapes have the
+ * same `value` exactly if they are the same value. `value` is derived from how the value was made, not from its bytes.
  */
 export interface Shape {
   value: string
@@ -17,7 +16,7 @@ const decimalDigitsMax = 34
 const lowestExponent = -6176
 const highestExponent = 6111
 
-/** coefficient × 10^exponent without trailing zeros. */
+/** The number coefficient × 10^exponent. The coefficient has no trailing zeros. */
 interface Exact {
   coefficient: bigint
   exponent: number
@@ -33,7 +32,7 @@ function exact(coefficient: bigint, exponent: number): Exact {
   return { coefficient: digits, exponent: power }
 }
 
-/** Computed from the sign, exponent and fraction bits of IEEE 754. */
+/** Returns the exact value of a double, computed from its sign, exponent and fraction bits (IEEE 754). */
 function exactOfDouble(value: number): Exact {
   const bits = Buffer.alloc(8)
   bits.writeDoubleBE(value)
@@ -118,7 +117,7 @@ function number(of: Exact): Shape {
   return oneOf(`number ${of.coefficient}e${of.exponent}`, spellingsOf(of))
 }
 
-/** The double truncated to a decimal of 34 digits: the pair is as close as two different numbers can be. */
+/** Returns the double truncated to a decimal of 34 digits. It is very close to the double, but a different number. */
 function decimalBeside(value: number): Exact {
   const { coefficient, exponent } = exactOfDouble(value)
   const surplus = magnitude(coefficient).toString().length - decimalDigitsMax
@@ -180,7 +179,7 @@ const notNumbers: Shape[] = [
   ]),
   oneOf('Infinity', [typedDouble(Infinity), typedBits128(0x1en << 122n), typedBits128((0x1en << 122n) | 5n)]),
   oneOf('-Infinity', [typedDouble(-Infinity), typedBits128(0x3en << 122n)]),
-  // The second encoding of a decimal holds only coefficients that are out of range, which the standard defines as zero.
+  // The second encoding of a decimal can hold only coefficients that are out of range. The standard defines these as zero.
   oneOf('number 0e0', [...zeros, typedBits128(0x6n << 124n), typedBits128((0x7n << 125n) | (3n << 111n) | 9n)]),
 ]
 
@@ -219,7 +218,7 @@ const rest: Shape[] = [
   typed(0x0c, lengthPrefixed(Buffer.from('a')), Buffer.alloc(12, 1)),
 ].map((value) => oneOf(`bytes ${value.toString('hex')}`, [value]))
 
-/** Types that an `_id` may contain but that it may not be. */
+/** Types that may occur inside an `_id`, but that an `_id` itself may not have. */
 const withinOnly: Shape[] = [typed(0x06), typed(0x0b, cString(Buffer.from('a')), cString(Buffer.from('i')))].map(
   (value) => oneOf(`bytes ${value.toString('hex')}`, [value]),
 )
@@ -274,7 +273,7 @@ function scopedCode(scope: Shape): Shape {
   }
 }
 
-/** Puts a value into an outer value, at some depth. */
+/** A function that puts a value into an outer value, at some depth. */
 type Frame = (inner: Shape) => Shape
 
 const within: fc.Arbitrary<Frame> = fc.oneof(
@@ -308,9 +307,9 @@ const frame: fc.Arbitrary<Frame> = fc.oneof(
 export interface Pair {
   one: TypedValue
   other: TypedValue
-  /** True if both are the same value according to the model. */
+  /** Whether both are the same value according to the model. */
   equal: boolean
-  /** For the message of a failed test. */
+  /** Describes the pair in the message of a failed test. */
   text: string
 }
 

@@ -49,7 +49,7 @@ describe('reversible true', () => {
     expect(refusal(() => refuseIrreversible(configuration, source, destination))).toBeNull()
   })
 
-  it('is accepted between replica sets of the same release series, whatever the patch', () => {
+  it('is accepted between replica sets of the same release series, also with different patch versions', () => {
     expect(refusal(() => refuseContradictions(reversible))).toBeNull()
     expect(refusal(() => refuseIrreversible(reversible, six, { ...six, version: '6.0.20' }))).toBeNull()
   })

@@ -17,7 +17,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 2, arbitrary: lane.map((lane) => ({ do: 'acknowledged' as const, lane })) },
 )
 
-/** The simplest correct model: it tracks every event separately, with its batch, its lane and its state. */
+/** The simplest correct model of the watermark. It tracks every event separately, with its batch, its lane and its state. */
 class Model {
   readonly events: { batch: number; lane: number; state: 'open' | 'in flight' | 'acknowledged' }[] = []
   routedBatches = 0
@@ -68,7 +68,7 @@ function apply(watermark: Watermark<number>, step: Step): void {
 }
 
 describe('watermark', () => {
-  it('property: equals the model: it never passes an unacknowledged event, never moves back, and is as high as possible', () => {
+  it('property: equals the model, so it never passes an unacknowledged event, never moves back, and is as high as possible', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const model = new Model()
@@ -104,7 +104,7 @@ describe('watermark', () => {
     )
   })
 
-  it('waits for the part of a lane that is in flight, and for the events that entered the lane after it', () => {
+  it('waits for the events of a lane that are in flight, and for the events that have entered the lane after them', () => {
     const watermark = new Watermark<string>(2)
     watermark.hold(0, watermark.nextBatch)
     watermark.routed('one')

@@ -12,14 +12,14 @@ import { selectedNames, untilApplied } from '../support/until-applied.ts'
 import { createWorkload } from '../support/workload.ts'
 
 /**
- * Random filters replace each other while the random workload writes to everything, with DDL, and two instances share
- * the sync. The workload renames collections across the edges of the filters.
+ * Random filters replace each other while the random workload writes to all collections, with DDL, and two instances share the sync.
+ * The workload renames collections out of and into the filters.
  */
 
 const pair = pairedSets()
 const seeds = (process.env['TANDEM_SEED'] ?? '1,2').split(',').map(Number)
 
-test.each(seeds)('seed %i: what the last filter selects is equal', async (seed) => {
+test.each(seeds)('seed %i: the collections that the last filter selects are equal', async (seed) => {
   const { source, destination, destinationClient } = pair
   const random = new Random(`change filter ${seed}`)
   const filters = [0, 1, 2, 3].map((at) => randomFilter(seed * 100 + at * 13))
@@ -35,9 +35,9 @@ test.each(seeds)('seed %i: what the last filter selects is equal', async (seed) 
     const start = { source: 'cluster0', destination: 'cluster1', existingData: 'converge', ...first?.start }
     expectAccepted(await instances.post('start', start))
     const writing = workload.run(stopped.signal)
-    writing.catch(() => {}) // seen where it is awaited
+    writing.catch(() => {}) // the code that awaits it handles the error
     for (const { start: filter } of later) {
-      // Some of them replace the former while it is still being planned or copied.
+      // Some filters replace the previous one while tandem is still planning or copying its collections.
       if (random.chance(0.7)) await instances.allReach(({ canCommit }) => canCommit, 'canCommit', 120)
       const [one] = random.shuffle([...instances.members.values()]) as [Tandem]
       const body = { ...filter, dropExcluded: random.chance(0.4) }
@@ -46,7 +46,7 @@ test.each(seeds)('seed %i: what the last filter selects is equal', async (seed) 
     await instances.allReach(({ canCommit }) => canCommit, 'canCommit', 120)
     stopped.abort()
     await writing
-    // A commit that meets a rename across the filter's edge is aborted.
+    // A commit is aborted if it meets a rename out of or into the filter.
     await untilApplied(pair, selectedNames(selects))
     await instances.allReach(({ canCommit }) => canCommit, 'canCommit', 60)
     expectAccepted(await instances.post('commit'))

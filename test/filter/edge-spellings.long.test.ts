@@ -6,15 +6,15 @@ import { filteredPair, spellings } from './edge.ts'
 const edge = filteredPair()
 
 test.each(spellings)(
-  'filter written as %s: changes in selected namespaces are followed, and everything else stays unchanged',
+  'filter written as %s: changes in selected namespaces are applied, and all other namespaces stay unchanged',
   (_how, startFilter) => edge.expectChangesFollowed(startFilter),
 )
 
 test.each(spellings)(
-  'filter written as %s: a dropped database loses its selected collections, and no others',
+  'filter written as %s: when a database is dropped, the destination drops its selected collections, and no others',
   (_how, startFilter) => edge.expectDropFollowed(startFilter),
 )
 
-test.each(edge.crossings)('filter written as $filter.0: $what is followed while a client writes', (crossing) =>
+test.each(edge.crossings)('filter written as $filter.0: $what is applied while a client writes', (crossing) =>
   edge.expectCrossingFollowed(crossing),
 )

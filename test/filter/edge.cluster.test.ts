@@ -17,11 +17,12 @@ const patience = { timeout: 30_000, interval: 20 }
 
 describe('4.5: changes at the edge that can be followed', () => {
   test.each(spellings.slice(0, 2))(
-    'filter written as %s: changes of selected names are followed, and everything else stays unchanged',
+    'filter written as %s: changes of selected names are applied, and all other names stay unchanged',
     (_how, startFilter) => edge.expectChangesFollowed(startFilter),
   )
 
-  test('a dropped database loses its selected collections, and no others', () => edge.expectDropFollowed(filter))
+  test('when a database is dropped, the destination drops its selected collections, and no others', () =>
+    edge.expectDropFollowed(filter))
 })
 
 describe('4.5: starts that are refused', () => {
@@ -84,11 +85,11 @@ describe('4.5: starts that are refused', () => {
 describe('4.5: changes at the edge that bring documents without events', () => {
   const tested = ['a rename out', 'a rename in', '$out to a selected name', 'convertToCapped in an included database']
   test.each(edge.crossings.filter(({ what }) => tested.includes(what)))(
-    'filter written as $filter.0: $what is followed while a client writes',
+    'filter written as $filter.0: $what is applied while a client writes',
     (crossing) => edge.expectCrossingFollowed(crossing),
   )
 
-  test('a collection may leave the selection and come back, and be replaced by another one, during the sync', async () => {
+  test('during the sync a collection may leave the selection, come back, and be replaced by another collection', async () => {
     await seed()
     const before = await seedOthers()
     await using tandem = await running()
@@ -122,7 +123,7 @@ describe('4.5: changes at the edge that bring documents without events', () => {
     await expectOthersUnchanged(before)
   })
 
-  test('two instances: one of them requests the convergence of a collection that is renamed into the selection', async () => {
+  test('of two instances, only one requests the convergence of a collection that is renamed into the selection', async () => {
     await seed()
     const instances = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
     try {
@@ -145,10 +146,10 @@ describe('4.5: changes at the edge that bring documents without events', () => {
     }
   })
 
-  test('a commit that meets such a change is aborted with the reason, and succeeds after the convergence', async () => {
+  test('a commit that meets a rename into the selection is aborted with the reason, and succeeds after the convergence', async () => {
     await seed()
     await using tandem = await running()
-    // The commit timestamp cannot be taken as long as this lasts.
+    // While this fail point is on, tandem cannot take the commit timestamp.
     const failing = { failCommands: ['appendOplogNote'], errorCode: 91 }
     const held = await failPoint(pair.sourceClient, 'failCommand', failing)
     expect(await tandem.post('commit')).toMatchObject({ status: 200 })
@@ -160,7 +161,7 @@ describe('4.5: changes at the edge that bring documents without events', () => {
       what: 'aborted',
     })
     expect(warnings?.join()).toMatch(/the commit was aborted .*zoo\.cage two/)
-    // Until the event is read again, canCommit may be true, and another commit would be aborted like the first.
+    // Until tandem reads the event again, canCommit may be true, and another commit would be aborted like the first one.
     const created = () => pair.destinationClient.db('zoo').listCollections({ name: 'cage two' }).toArray()
     await vi.waitFor(async () => expect(await created()).toHaveLength(1), patience)
     await commit(tandem)

@@ -19,7 +19,7 @@ export const filter = {
   excludeNamespaces: [{ database: 'shop', collections: ['log', 'log view'] }],
 }
 const zooNames = '(cage( two)?|view)$'
-/** The same filter, written in every way. */
+/** The same filter in every notation. */
 export const spellings: [how: string, filter: Document][] = [
   ['names', filter],
   [
@@ -63,7 +63,7 @@ interface Crossing {
   converges: boolean
 }
 
-/** Two clusters for syncs with the filter. Registers hooks, so it must run where vitest allows that. */
+/** Provides two clusters for syncs with the filter. Registers hooks, so call it where vitest allows hooks to be registered. */
 export function filteredPair() {
   const pair = pairedSets()
   const db = (name: string): Db => pair.sourceClient.db(name)
@@ -133,28 +133,28 @@ export function filteredPair() {
   async function expectChangesFollowed(startFilter: Document): Promise<void> {
     await seed()
     const before = await seedOthers()
-    // One view is on a collection that is left out, and one on a collection that does not exist.
+    // One view is on a collection that the filter leaves out, and one view is on a collection that does not exist.
     await db('zoo').createCollection('view', { viewOn: 'free', pipeline: [{ $match: { n: { $gt: 120 } } }] })
     await db('shop').createCollection('view', { viewOn: 'gone', pipeline: [] })
     await db('zoo').createCollection('weather', { timeseries: { timeField: 'at' } })
     await using tandem = await running(startFilter)
 
-    // These are new names, and one that is dropped and created again.
+    // Create collections with new names, and drop one and create it again.
     await db('zoo').collection('cage two').insertOne({ new: true })
     await db('shop').collection('new').insertOne({ new: true })
     await db('zoo').dropCollection('cage two')
     await db('zoo').collection('cage two').insertOne({ again: true })
-    // These renames are within the filter, within it over an existing name, and entirely outside.
+    // Rename a collection within the filter, within the filter over an existing name, and outside the filter.
     await rename('zoo.cage', 'zoo.cage two', true)
     await rename('zoo.cage two', 'zoo.cage')
     await rename('shop.orders', 'shop.bills')
     await rename('zoo.wild', 'zoo.tame')
-    // These renames are across databases. For the sync, a rename out of the filter is a drop.
+    // Rename collections across databases. For the sync, a rename out of the filter is a drop.
     await rename('away.things', 'shop.entered')
     await rename('shop.new', 'away.left')
     await rename('zoo.cage', 'away.cage')
     await rename('away.cage', 'zoo.outside')
-    // $out writes into an included database, to a name that is excluded from it, and to one that is not included.
+    // Write with $out to an included database, to a name that is excluded from it, and to a name that is not included.
     await into('shop', 'report')
     await into('shop', 'log')
     await into('zoo', 'tame')
@@ -223,7 +223,7 @@ export function filteredPair() {
     }),
   )
 
-  /** The change happens right after start, so it may also happen during the copy. */
+  /** Makes the change right after the start, so that it may also happen during the copy. */
   async function expectCrossingFollowed({ filter: [, startFilter], act, converges }: Crossing): Promise<void> {
     await seed()
     const before = await seedOthers()

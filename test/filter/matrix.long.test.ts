@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Pair, startPair } from '../faults/clusters.ts'
 import { migrateFiltered } from '../faults/filtered.ts'
 
-/** A fixed sample of what `npm run chaos -- --filters 48` runs in full: every form of include, of exclude, and of both. */
+/** Runs a fixed sample of the cases of `npm run chaos -- --filters 48`, which has every form of include, of exclude, and of both. */
 
 let pair: Pair
 beforeAll(async () => {
@@ -13,12 +13,12 @@ afterAll(() => pair?.[Symbol.asyncDispose]())
 const sample: [seed: number, what: string][] = [
   [5, 'exclude databaseRegex, collectionsRegex'],
   [26, 'include database, collectionsRegex; exclude databaseRegex, collectionsRegex'],
-  // This seed renames four times across the edge.
+  // With this seed, four renames lead out of or into the filter.
   [34, 'include databaseRegex, collections'],
 ]
 
 test.each(sample)(
-  '4.5: seed %i, %s: selected collections are equal, and other ones do not change',
+  '4.5: seed %i, %s: selected collections are equal, and other collections do not change',
   async (seed, what) => {
     const result = await migrateFiltered(pair, seed)
     expect(result.filter.what).toBe(what)

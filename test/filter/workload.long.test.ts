@@ -10,8 +10,8 @@ import { createWorkload } from '../support/workload.ts'
 import { archiveDatabase } from '../support/workload-world.ts'
 
 /**
- * Filters of every shape under the random workload, which writes to selected and to other collections and renames
- * collections across the filter's edge.
+ * Syncs with filters of every shape run under the random workload, which writes to selected and to other collections and renames
+ * collections out of and into the filter.
  */
 
 const pair = pairedSets()
@@ -109,7 +109,7 @@ test.each(cases.map((one) => [one.what, one] as const))(
       await sourceClient.db('ledger').collection('not there yet').insertOne({ came: 'later' })
       await running.allReach(({ canCommit }) => canCommit, 'ready to commit')
       await workload.runSteps(40)
-      // A commit that meets a rename across the filter's edge is aborted.
+      // A commit is aborted if it meets a rename out of or into the filter.
       await untilApplied(pair, selectedNames(selects))
       await running.allReach(({ canCommit }) => canCommit, 'ready to commit again')
       const writing = new AbortController()

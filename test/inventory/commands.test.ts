@@ -1,12 +1,13 @@
 import { Double, Long, MaxKey, MinKey, MongoServerError } from 'mongodb'
 import { describe, expect, it } from 'vitest'
+import { compatibility } from '../../src/inventory/compatibility.ts'
 import type { InventoryCluster } from '../../src/inventory/inventory-cluster.ts'
 import type { Kind } from '../../src/inventory/kind.ts'
 import { searchIndexes } from '../../src/inventory/search-indexes.ts'
 import { shellText, shellValue } from '../../src/inventory/shell-text.ts'
 import { shardZones, zoneRanges } from '../../src/inventory/zones.ts'
 
-/** Kinds of items that the test servers do not have, read from prepared answers. */
+/** Tests kinds of items that the test servers do not have, with prepared answers. */
 
 const answering = (fields: object) => ({ name: 'cluster0', ...fields }) as unknown as InventoryCluster
 const sharded = (collections: Record<string, object[]>) =>
@@ -26,7 +27,7 @@ describe('zones', () => {
   const range = { ns: 'app.things', min: { k: new MinKey() }, max: { k: 5 }, tag: 'EU' }
   const least = `EJSON.parse("{\\"k\\":{\\"$minKey\\":1}}")`
 
-  it('of ranges are added, and removed first if they differ', async () => {
+  it('of ranges are added; a range that differs is removed first', async () => {
     const cluster = sharded({ tags: [range] })
     const added = `sh.updateZoneKeyRange("app.things", ${least}, {"k":5}, "EU")`
     expect(await missing(zoneRanges, cluster)).toEqual([{ text: added }])
@@ -37,7 +38,7 @@ describe('zones', () => {
     expect(rest).toEqual([{ text: added }])
   })
 
-  it('of ranges only on cluster1 are for the user to remove', async () => {
+  it('of ranges that exist only on cluster1 are left for the user to remove', async () => {
     const theirs = await onlyItem(zoneRanges, sharded({ tags: [range] }))
     const [command, ...others] = zoneRanges.commands({ how: 'extra', ours: null, theirs })
     expect(command).toMatchObject({
@@ -47,7 +48,7 @@ describe('zones', () => {
     expect(others).toEqual([])
   })
 
-  it('of shards are for the user to decide, because shard names may differ', async () => {
+  it('of shards are left to the user, because the names of shards may differ', async () => {
     const [command] = await missing(
       shardZones,
       sharded({ shards: [{ _id: 'shard0', tags: ['EU'] }, { _id: 'shard1' }] }),
@@ -93,7 +94,7 @@ describe('search indexes', () => {
   })
 })
 
-it('text of a script cannot end its line or change the terminal', () => {
+it('text in a script cannot end its line or change the terminal', () => {
   expect(shellText('a"\n\u2028\u009b\u202e')).toBe('"a\\"\\n\\u2028\\u009b\\u202e"')
   expect(shellValue({ '\u2028': 1 })).toBe('{"\\u2028":1}')
 })
@@ -106,3 +107,22 @@ it('values that JSON has are printed as JSON, and others keep their type', () =>
     'EJSON.parse("{\\"at\\":{\\"$date\\":{\\"$numberLong\\":\\"0\\"}},\\"n\\":{\\"$numberInt\\":\\"1\\"}}")',
   )
 })
+
+it.each([
+  ['6.0.27', '7.0', ''],
+  ['8.0.4', '6.0', ', confirm: true'],
+])(
+  'setFeatureCompatibilityVersion for servers of %s is confirmed only where they require it',
+  async (release, wanted, confirm) => {
+    const servers = (running: string, version: string) =>
+      answering({
+        isSharded: async () => false,
+        read: async (_: string, command: object) =>
+          'buildInfo' in command ? { version: running } : { featureCompatibilityVersion: { version } },
+      })
+    const ours = await onlyItem(compatibility, servers('7.0.14', wanted))
+    const theirs = await onlyItem(compatibility, servers(release, '5.0'))
+    const [command] = compatibility.commands({ how: 'different', ours, theirs })
+    expect(command?.text).toBe(`db.adminCommand({ setFeatureCompatibilityVersion: "${wanted}"${confirm} })`)
+  },
+)

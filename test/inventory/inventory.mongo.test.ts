@@ -5,7 +5,7 @@ import { runInventory } from '../../src/inventory/run-inventory.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { runScript } from './run-script.ts'
 
-/** What tandem does not sync, on two replica sets. The tests run the printed scripts. */
+/** `tandem inventory` compares what tandem does not sync, here on two replica sets. The tests run the scripts that it prints. */
 
 let sets: ReplicaSet[]
 let clients: MongoClient[]
@@ -42,7 +42,7 @@ it('nothing differs between new clusters', async () => {
 })
 
 describe('a script', () => {
-  it('creates what is missing: roles before those that inherit from them, and before users', async () => {
+  it('creates missing items: roles before the roles that inherit from them, and before users', async () => {
     await onFirst('app').command({
       createRole: 'reads',
       privileges: [{ resource: { db: 'app', collection: 'a"b\u2028' }, actions: ['find', 'listIndexes'] }],
@@ -80,13 +80,13 @@ describe('a script', () => {
     expect(out).not.toMatch(/a secret of cluster0|credentials|storedKey|SCRAM-SHA-256":/)
     await runScript(clients[1] as MongoClient, out, 'another secret')
     expect(found(await report())).toEqual([])
-    // The user can log in with the password that was asked for.
+    // The user can log in with the password that was entered at the prompt.
     const uri = `mongodb://${encodeURIComponent('ann "the" user')}:another%20secret@${hostOfSecond()}/app?directConnection=true`
     await using ann = await MongoClient.connect(uri)
     expect(await ann.db('app').collection('things').countDocuments()).toBe(1)
   })
 
-  it('changes what differs, and only names what it would remove', async () => {
+  it('changes differing items, and contains removals only as comments', async () => {
     await onFirst('app').command({ updateUser: 'ann "the" user', roles: ['read'], customData: {} })
     await onFirst('app').command({ updateRole: 'reads', privileges: [] })
     await onFirst('app').command({ profile: 0 })
@@ -138,7 +138,7 @@ describe('a user who', () => {
   })
 })
 
-// A server resets its cluster parameters when this version changes, so this test is the last one.
+// A server resets its cluster parameters when its featureCompatibilityVersion changes, so this test is the last one.
 it('names another featureCompatibilityVersion, and leaves the decision to the reader', async () => {
   await onSecond('admin').command({ setFeatureCompatibilityVersion: '5.0' })
   try {

@@ -1,8 +1,8 @@
 import { BSON, type Document, type MongoClient } from 'mongodb'
 
 /**
- * Runs a script as mongosh does, with those of its methods that `tandem inventory` uses. Comments are not run.
- * @param password what `passwordPrompt()` returns
+ * Runs a script like mongosh, with the methods that `tandem inventory` uses. It skips comments.
+ * @param password the text that `passwordPrompt()` returns
  */
 export async function runScript(client: MongoClient, script: string, password: string): Promise<void> {
   const commands: [database: string, command: Document][] = []

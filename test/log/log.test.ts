@@ -108,13 +108,13 @@ describe('the file', () => {
     expect(readFileSync(`${file}.1`, 'utf8')).toBe(`${'y'.repeat(200)}\n`)
   })
 
-  test('is started again if only one file is kept', () => {
+  test('is emptied and continued if only one file is kept', () => {
     const log = new LogFile({ path: file, bytesMax: 10, files: 1 })
     for (const line of ['one one\n', 'two two\n']) log.write(line)
     expect([names(), readFileSync(file, 'utf8')]).toEqual([['tandem.log'], 'two two\n'])
   })
 
-  test('can be truncated by other programs, or moved by them and reopened', () => {
+  test('can be truncated by other programs, or moved by them and then opened again', () => {
     const log = new LogFile({ path: file, bytesMax: 100, files: 3 })
     log.write(`${'a'.repeat(79)}\n`)
     truncateSync(file)
@@ -167,9 +167,12 @@ describe('a log that cannot be written', () => {
     expect(() => opened(inTheWay)).toThrow(/^--logPath: cannot write .*tandem\.log: (EEXIST|ENOTDIR); give a directory/)
   })
 
-  test.skipIf(!existsSync('/proc/self'))('is reported at startup if the system does not allow the folder', () => {
-    expect(() => opened('/proc/nowhere')).toThrow(/^--logPath: cannot write .*ENOENT/)
-  })
+  test.skipIf(!existsSync('/proc/self'))(
+    'is reported at startup if the system does not allow the folder to be created',
+    () => {
+      expect(() => opened('/proc/nowhere')).toThrow(/^--logPath: cannot write .*ENOENT/)
+    },
+  )
 
   test.skipIf(!existsSync('/dev/full'))(
     'continues when the disk has space again, and reports how many lines were lost',

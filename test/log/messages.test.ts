@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { journalLevels } from '../../src/domain/journal.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 
-/** Alerts are written from docs/logs.md, so it lists exactly the messages of the log. */
+/** Users write alerts with the messages of docs/logs.md, so that page lists exactly the messages of the log. */
 test('docs/logs.md lists every message of the log', () => {
   const documented = readFileSync(path.join(repositoryRoot, 'docs/logs.md'), 'utf8')
   const listed = [...documented.matchAll(/^\| `([^`]+)` +\| ([A-Z]+) /gm)].map(([, message, level]) => [message, level])

@@ -38,7 +38,7 @@ afterAll(async () => {
 })
 
 interface Reader {
-  /** Values of `n` in the order of their events. */
+  /** The values of `n`, in the order of their events. */
   numbers: number[]
   positions: StreamPosition[]
   context: TestContext
@@ -52,7 +52,7 @@ async function now(): Promise<StreamPosition> {
   return { kind: 'time', time: cluster.latest + 1n }
 }
 
-/** Reads the stream in the background, as the event application does. */
+/** Reads the stream in the background, as event application does. */
 function follow(start: StreamPosition, source = cluster): Reader {
   const context = testContext()
   const reader: Omit<Reader, 'until' | 'end'> = { numbers: [], positions: [], context }
@@ -87,7 +87,7 @@ function follow(start: StreamPosition, source = cluster): Reader {
   }
 }
 
-/** Inserts n = from, from + 1, … one after the other until it is stopped. `stop` returns the next number. */
+/** Inserts n = from, from + 1, … one after the other until `stop` is called. `stop` returns the next number. */
 function keepWriting(from: number): { stop: () => Promise<number> } {
   let stopped = false
   let n = from
@@ -141,7 +141,7 @@ describe('the stream continues without lost, repeated or reordered events', () =
     return reader
   }
 
-  /** Repeats `kill` until the stream fails once: most attempts find a busy stream between two commands. */
+  /** Repeats `kill` until the stream fails once, because most attempts hit the stream between two commands. */
   async function untilRetried(reader: Reader, kill: () => Promise<void>): Promise<void> {
     const before = reader.context.retried.length
     const deadline = Date.now() + 10_000
@@ -255,7 +255,7 @@ describe('the start of a stream', () => {
     expect(reader.numbers).toEqual([0, 1])
   })
 
-  it('before a transaction delivers every event of the transaction', async () => {
+  it('delivers every event of a transaction that begins after it', async () => {
     const reader = follow(await now())
     const session = client.startSession()
     await client.db(database).createCollection('numbers')
@@ -292,14 +292,14 @@ describe('a position', () => {
   })
 })
 
-describe('a lost history', () => {
+describe('an oplog that no longer reaches back', () => {
   it.each([
     ['getMore', 286, 'ChangeStreamHistoryLost'],
     ['aggregate', 286, 'ChangeStreamHistoryLost'],
     ['aggregate', 280, 'ChangeStreamFatalError'],
     ['getMore', 136, 'CappedPositionLost'],
   ])(
-    'that %s reports as error %i fails the stream with OplogWindowLost, without a retry',
+    'fails the stream with OplogWindowLost, without a retry, when %s returns error %i',
     async (failing, errorCode, codeName) => {
       const start = await now()
       await failCommand('alwaysOn', { failCommands: [failing], errorCode })
@@ -357,13 +357,13 @@ async function rollOver(writer: MongoClient, time: bigint): Promise<void> {
 
 describe('a stream that is stopped', () => {
   it('ends between two batches and closes its cursor', async () => {
-    // Streams of other tests whose connections were broken may still be idle on the server.
+    // Cursors of other tests, whose connections were broken, may still be idle on the server.
     const before = await openStreams()
     const reader = follow(await now())
     await client.db(database).collection('numbers').insertOne({ n: 0 })
     await reader.until(0)
     await reader.end()
-    // The end of a stream does not wait until its cursor is closed.
+    // The stream ends without waiting until the server has closed its cursor.
     await vi.waitFor(async () => {
       expect((await openStreams()).filter((id) => !before.includes(id))).toEqual([])
     }, 10_000)

@@ -5,7 +5,7 @@ import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { type RetryContext, RetryMonitor } from '../../src/mongo/retry.ts'
 
 export interface TestContext extends RetryContext {
-  /** What was retried, and why, in order. */
+  /** The retries in their order: what was retried, and because of which error. */
   readonly retried: { what: string; error: unknown }[]
   stop(): void
 }
@@ -22,12 +22,12 @@ export function testContext(): TestContext {
   }
 }
 
-/** A cluster whose commands a fail point can select by `appName`. */
+/** Connects to a cluster with an `appName` by which a fail point can select its commands. */
 export function testCluster(uri: string, appName = 'tandem-test'): Cluster {
   return new Cluster('cluster0', uri, appName)
 }
 
-/** The change events of the operations in `work`, as tandem reads them. */
+/** Runs `work`, and returns the change events of its operations as tandem reads them. */
 export async function changesDuring(cluster: Cluster, work: () => Promise<unknown>): Promise<ChangeEvent[]> {
   await appendOplogNote(cluster, 'test')
   const start = cluster.latest + 1n

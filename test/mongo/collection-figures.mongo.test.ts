@@ -14,7 +14,7 @@ import { failPoint } from '../support/fail-point.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** The figures of each collection: the real stores write them, and the report reads them back. */
+/** The report on collections reads the figures that the metadata stores of a sync have written. */
 
 const one = oneSet()
 const configuration = { buildIndexes: 'beforeDataCopy', verification: { enabled: true } } as StartConfiguration
@@ -92,7 +92,7 @@ const range = (at: number, ordinal: number, documents: number, bytes: number) =>
   bytes,
 })
 
-/** Each report comes from a new instance of CollectionReports, so that none is cached. */
+/** Makes a report with a new instance of CollectionReports, so that the report is not a cached one. */
 const report = (page = firstPage, given = configuration, restored = false) =>
   new CollectionReports(new CollectionFigures(one.cluster), given).report(page, restored)
 const names = async (page = firstPage, given = configuration): Promise<string[]> =>
@@ -127,7 +127,7 @@ describe('the report on collections', () => {
       verification: { phase: 'not started', hashedDocumentCount: 0, hashedRanges: 0, totalRanges: 2 },
       mismatches: 0,
     })
-    // The copy has ended, so the copied bytes replace the estimate.
+    // The copy of this collection has ended, so the copied bytes replace the estimate.
     expect(collections[2]).toEqual({
       namespace: 'app.c1',
       copy: {
@@ -170,7 +170,7 @@ describe('the report on collections', () => {
     ])
   })
 
-  it('counts a collection as copied and compared if a reversal took it over', async () => {
+  it('counts a collection as copied and compared if a reversal has kept its data', async () => {
     await metadata.collections.save([entryOf(1, 100, { state: 'copied', totalCopied: 90 })])
     await verified.saveRanges([range(1, 0, 0, 0)])
     expect((await report()).collections[0]).toMatchObject({
@@ -209,7 +209,7 @@ describe('the report on collections', () => {
       expect((await report({ limit: 1, after: collections })).total).toBe(collections)
     })
 
-    it('is read once for all requests within a second', async () => {
+    it('reads the figures once for all requests within a second', async () => {
       const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)
       const answers = await Promise.all(Array.from({ length: 200 }, () => reports.report(firstPage, false)))
       expect(new Set(answers).size).toBe(1)
@@ -218,11 +218,11 @@ describe('the report on collections', () => {
     })
   })
 
-  it('fails at once when the destination fails, and is read again for a later request', async () => {
+  it('fails at once when the destination fails, and reads the figures again for a later request', async () => {
     await metadata.collections.save([entryOf(1, 100)])
     const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)
     {
-      // ExceededTimeLimit, which other reads retry.
+      // The error is ExceededTimeLimit, after which other reads are retried.
       const data = { failCommands: ['aggregate'], errorCode: 262, appName: 'tandem-test' }
       await using _failing = await failPoint(one.client, 'failCommand', data)
       const requests = Array.from({ length: 20 }, () => reports.report(firstPage, false).catch(({ code }) => code))

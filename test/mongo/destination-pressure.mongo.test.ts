@@ -9,7 +9,7 @@ import { type ShardedCluster, startShardedCluster } from '../support/sharded-clu
 import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** The load of a sharded destination is that of its shards, of which a router shows nothing. */
+/** The load of a sharded destination is the load of its shards. tandem asks the shards, because a router does not report it. */
 
 const appName = 'destination-pressure'
 const one = oneSet()
@@ -29,7 +29,7 @@ afterAll(async () => {
   await sharded?.stop()
 })
 
-it('one shard whose cache is dirty makes the destination overloaded, until it is written to disk', async () => {
+it('the destination is overloaded while too much of the cache of one shard is not written to disk', async () => {
   expect(await pressure.read()).toBeNull()
   const slow = sharded.shards[1]
   await using direct = await MongoClient.connect(slow?.uri ?? '')
@@ -53,7 +53,7 @@ const delayStatus = (client: MongoClient, of: string) =>
     blockTimeMS: 13_000,
   })
 
-it('a shard that is reached and does not answer is overloaded, until it answers', async () => {
+it('a shard that can be reached and does not answer counts as overloaded until it answers', async () => {
   expect(await pressure.read()).toBeNull()
   const [, silent] = sharded.shards
   await using direct = await MongoClient.connect(silent?.uri ?? '')
@@ -65,7 +65,7 @@ it('a shard that is reached and does not answer is overloaded, until it answers'
   expect(await pressure.read()).toBeNull()
 })
 
-it('a replica set that is reached and does not answer is overloaded, until it answers', async () => {
+it('a replica set that can be reached and does not answer counts as overloaded until it answers', async () => {
   const own = new DestinationPressure(one.cluster)
   expect(await own.read()).toBeNull()
   await using point = await delayStatus(one.client, 'tandem-test')
@@ -74,18 +74,18 @@ it('a replica set that is reached and does not answer is overloaded, until it an
   expect(await own.read()).toBeNull()
 })
 
-it('the last judgement of a shard holds while it cannot be reached for a short time', async () => {
+it('if a shard cannot be reached for a short time, its last known load stays valid', async () => {
   const own = new DestinationPressure(cluster)
   onTestFinished(() => own.close())
   await using config = await MongoClient.connect(sharded.config.uri)
   const shards = config.db('config').collection<{ _id: string; host: string }>('shards')
   const _id = sharded.shards[0]?.name ?? ''
   const { host = '' } = (await shards.findOne({ _id })) ?? {}
-  // Nothing listens at port 1. The router keeps the address that it knows.
+  // Nothing listens at port 1. The router keeps the address of the shard that it already knows.
   const setHost = (to: string) => shards.updateOne({ _id }, { $set: { host: to } }, { writeConcern: { w: 'majority' } })
   try {
     await setHost(`${_id}/127.0.0.1:1`)
-    // It has never answered, so nothing is known about its load.
+    // This instance has never had an answer of the shard, so it does not know its load.
     expect(await own.read()).toBeNull()
     await setHost(host)
     expect(await own.read()).toBeNull()

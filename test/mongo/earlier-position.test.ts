@@ -4,8 +4,8 @@ import { clusterTime } from '../../src/domain/cluster-time.ts'
 import { earlierPosition, type StreamPosition } from '../../src/mongo/change-stream.ts'
 
 /**
- * Few different values, so that equal times and equal tokens are common. A token begins with its time, like the
- * server's.
+ * Generates positions with few different values, so that equal times and equal tokens are common. Like the server's, a token
+ * begins with its time.
  */
 const positions: fc.Arbitrary<StreamPosition> = fc
   .record({ second: fc.nat({ max: 3 }), within: fc.option(fc.nat({ max: 3 })) })
@@ -16,8 +16,8 @@ const positions: fc.Arbitrary<StreamPosition> = fc
   })
 
 /**
- * A sort key. A time comes before every token of that time, because a stream that starts at the time delivers all of
- * its events.
+ * Returns a sort key for positions. A position that is a time comes before every token of that time, because a stream that
+ * starts at the time delivers all events of that time.
  */
 const sortKey = (position: StreamPosition): string =>
   `${String(position.time).padStart(20, '0')} ${position.kind === 'token' ? position.token._data : ''}`
@@ -33,7 +33,7 @@ it('the earlier of two positions is the one whose stream delivers more events', 
   )
 })
 
-it('the earliest of several positions does not depend on their order, and the comparison of a position with itself returns it', () => {
+it('the earliest of several positions does not depend on their order, and for two equal positions the result is that position', () => {
   const several = fc.array(positions, { minLength: 1, maxLength: 6 })
   fc.assert(
     fc.property(several, (all) => {

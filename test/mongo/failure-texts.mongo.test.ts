@@ -11,13 +11,13 @@ import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * A failure that a server's reply has caused names the command or step, the cluster, the namespace, and the server's
- * code name and text. The servers' replies are real ones.
+ * If the reply of a server has caused a failure, the failure names the command or step, the cluster, the namespace, and the
+ * server's code name and text. Real servers give the replies.
  */
 
 const one = oneSet()
 
-/** The description of the failure that ends the work. */
+/** Returns the failure that ends the work. */
 async function failureOf(work: Promise<unknown>) {
   const error = await work.then(
     () => 'no error',
@@ -33,7 +33,7 @@ it('ShardingFailed', async () => {
   const key = [{ path: 'region', hashed: false }]
   const { error, errorDescription } = await failureOf(sharding.follow(entry as unknown as CatalogEntry, key))
   expect(error).toBe('ShardingFailed')
-  // A replica set does not know the command.
+  // A replica set does not know the command shardCollection.
   expect(errorDescription).toMatch(
     /^sharding: app\.things cannot be sharded by .*region.* on the destination \(shardCollection on cluster0, app\.things: CommandNotFound \(59\): no such command: 'shardCollection'\)/,
   )
@@ -53,7 +53,7 @@ it.each([
   expect(errorDescription).toMatch(/^counting documents: /)
 })
 
-it('a refused write to the metadata database, and one that a later term refuses', async () => {
+it('a write to the metadata database that fails, and one that the server refuses because of a later term', async () => {
   const stored = new StoredDocuments(one.cluster, testContext())
   const place = `update on cluster0, ${metadataDatabase}.positions: `
   const updates = [{ q: { _id: 1, term: 1 }, u: { $set: { text: 'x' } }, upsert: true }]

@@ -15,13 +15,13 @@ const one = oneSet({
     '--tlsAllowConnectionsWithoutCertificates',
   ],
 })
-/** More bytes than the peer's kernel buffers for an unread connection, and fewer than this host's kernel buffers. */
+/** These are more bytes than the peer's kernel buffers for a connection that it does not read, and fewer than this host's kernel buffers. */
 const documents = Array.from({ length: 8 }, (_, _id) => ({ _id, filling: 'x'.repeat(100_000) }))
 
 it.each([
   ['plain', ''],
   ['TLS', `&tls=true&tlsCAFile=${encodeURIComponent(tlsFiles.authority)}`],
-])('the rest of a write is not sent after the client gave up on it: %s', async (name, options) => {
+])('after the client has given up on a write, the rest of the write is not sent: %s', async (name, options) => {
   const [host, port] = (one.set.hosts[0] as string).split(':') as [string, string]
   await using proxy = await startHoldingProxy(host, Number(port))
   const cluster = testCluster(`mongodb://127.0.0.1:${proxy.port}/?directConnection=true${options}`)

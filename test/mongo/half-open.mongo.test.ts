@@ -48,8 +48,8 @@ async function errorOf(command: Promise<unknown>, limitMS = limitedMS): Promise<
 describe('on a connection that no longer answers', () => {
   it.each([
     ['a read', limitedMS, () => behind.read('admin', { ping: 1 }, { timeoutMS: 500 })],
-    // Commands that may run long, such as index builds, have no time limit. The driver's monitoring detects that the
-    // server does not answer.
+    // Commands that may take long, such as index builds, have no time limit. For these the driver's monitoring has to detect
+    // that the server does not answer.
     [
       'a command without a time limit',
       unlimitedMS,

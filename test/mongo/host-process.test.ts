@@ -25,26 +25,26 @@ async function another(): Promise<{ identity: ProcessIdentity; kill: () => Promi
 }
 
 describe.runIf(process.platform === 'linux')('a process', () => {
-  it('always has the same identity, and has not ended while it runs', () => {
+  it('always has the same identity, and is not reported as ended while it runs', () => {
     expect(own()).toEqual(hostProcess.identity())
     expect(own().pid).toBe(process.pid)
     expect(hostProcess.hasEnded(own())).toBe(false)
   })
 
-  it('has ended after it was killed, and not before', async () => {
+  it('is reported as ended after it was killed, and not before', async () => {
     const { identity, kill } = await another()
     expect(hostProcess.hasEnded(identity)).toBe(false)
     await kill()
     expect(hostProcess.hasEnded(identity)).toBe(true)
   })
 
-  it('has ended when its pid belongs to a process that started at another time', () => {
+  it('is reported as ended if its pid belongs to a process that started at another time', () => {
     expect(hostProcess.hasEnded({ ...own(), startedAt: '1' })).toBe(true)
   })
 
   it.each([
-    ['of another container, though it has the same pid', { pidNamespace: 'pid:[1]' }],
-    ['of another container, though no process here has its pid', { pidNamespace: 'pid:[1]', pid: 0x7fff_fff0 }],
+    ['of another container, although it has the same pid', { pidNamespace: 'pid:[1]' }],
+    ['of another container, although no process here has its pid', { pidNamespace: 'pid:[1]', pid: 0x7fff_fff0 }],
     ['of another machine, or of this machine before a reboot,', { bootID: 'another', startedAt: '1' }],
   ])('%s is not known to have ended', (_what, differences) => {
     expect(hostProcess.hasEnded({ ...own(), ...differences })).toBe(false)

@@ -14,7 +14,7 @@ import { type HoldingProxy, startHoldingProxy } from '../support/holding-proxy.t
 import { type TestContext, testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** A write that its sender gave up on reaches the server after a newer write of the same document. */
+/** A write reaches the server late: after its sender has given up on it and sent a newer write of the same document. */
 
 const one = oneSet()
 const patience = { timeout: 20_000, interval: 20 }
@@ -32,7 +32,7 @@ interface Writer {
   context: TestContext
 }
 
-/** One statement is sent as a retryable write, many as a transaction. */
+/** tandem sends one statement as a retryable write, and several statements as a transaction. */
 type Form = 'retryable' | 'transaction'
 
 async function writer(id: string, incarnation: string, uri = one.set.uri): Promise<Writer> {
@@ -64,7 +64,7 @@ function write(cluster: Cluster, v: number, timeoutMS?: number, form: Form = 're
   return cluster.write('app', { update: 'c', updates }, timeoutMS === undefined ? {} : { timeoutMS })
 }
 
-/** A holder that writes 1, and crashes while the proxy holds back the message that writes 2. */
+/** Starts a holder that writes 1 and crashes while the proxy holds back the message that writes 2. */
 async function crashWhileWriting(id: string, form: Form, isFenced = true): Promise<HoldingProxy> {
   const { proxy, uri } = await proxied()
   const { cluster, lease, context } = await writer(id, 'first', uri)
@@ -80,7 +80,7 @@ async function crashWhileWriting(id: string, form: Form, isFenced = true): Promi
   return proxy
 }
 
-/** Changes the stored process, so that a successor finds that it has ended. */
+/** Changes the stored start time of the holder's process, so that a successor concludes that the process has ended. */
 const proveEnded = (id: string) =>
   leases().updateOne({ _id: OwnershipStore.leaseName(id) }, { $set: { 'process.startedAt': '1' } })
 
@@ -90,7 +90,7 @@ async function evict(id: string): Promise<void> {
 }
 
 describe.each(['retryable', 'transaction'] as const)('a delayed %s write', (form) => {
-  it('is refused when the same process has sent it again', async () => {
+  it('is refused when the same process has already sent the write again', async () => {
     const { proxy, uri } = await proxied()
     const { cluster, lease } = await writer(`again ${form}`, 'first', uri)
     await lease.acquire()
@@ -126,7 +126,7 @@ describe.each(['retryable', 'transaction'] as const)('a delayed %s write', (form
   })
 })
 
-it('a delayed write without a number is executed', async () => {
+it('the server executes a delayed write that was sent without a transaction number', async () => {
   const proxy = await crashWhileWriting('unfenced', 'retryable', false)
   await evict('unfenced')
   const { cluster, lease } = await writer('unfenced successor', 'successor')
@@ -136,7 +136,7 @@ it('a delayed write without a number is executed', async () => {
   expect(await document()).toEqual({ _id: 1, v: 2 })
 })
 
-it('a delayed write is refused when its process has lost the lease and taken it again', async () => {
+it('a delayed write is refused when its process has lost the lease and acquired it again', async () => {
   const { proxy, uri } = await proxied()
   const { cluster, lease } = await writer('alive', 'first', uri)
   await lease.acquire()
@@ -163,8 +163,8 @@ it('a delayed write is refused when its process has lost the lease and taken it 
 })
 
 /**
- * Writes 1, then 2. The proxy holds the second write back, and its session cannot be closed because the lease is not
- * renewed in time.
+ * Writes 1, then 2. The proxy holds the second write back, and the session of that write cannot be closed, because the lease
+ * is not renewed in time.
  */
 async function leaveOpen(cluster: Cluster, proxy: HoldingProxy): Promise<void> {
   await write(cluster, 1)
@@ -220,7 +220,7 @@ it('an instance is evicted without closing sessions if an earlier release stored
   expect((await viewOf('earlier')).sessions).not.toBeNull()
 })
 
-it('one write at a time uses a session, and every waiting write gets one', async () => {
+it('only one write at a time uses a session, and every waiting write gets a session in the end', async () => {
   const { cluster, lease } = await writer('many', 'first')
   await lease.acquire()
   const inserts = Array.from({ length: 100 }, (_, _id) =>
@@ -235,7 +235,7 @@ it('one write at a time uses a session, and every waiting write gets one', async
   expect(codeOf(await cluster.write('app', { create: 'many' }).catch((error: unknown) => error))).toBe(48)
 })
 
-it('a lease that was removed can be taken and used again, although its numbers begin again', async () => {
+it('a lease that was removed can be acquired and used again, although its transaction numbers start again', async () => {
   const { cluster, lease } = await writer('removed', 'first')
   await lease.acquire()
   for (const v of [1, 2, 3]) await write(cluster, v)

@@ -8,11 +8,11 @@ import { codeOf, isTransient } from '../../src/mongo/errors.ts'
 import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** How long the server executes a write that no client waits for, and how long a successor waits for it. */
+/** Tests how long the server executes a write for which no client waits, and how long a successor waits for such a write. */
 
 const one = oneSet()
 const secured = oneSet({ auth: true })
-/** The server ends a write within this time. A successor that may not list operations waits a little longer. */
+/** The server ends a write within this time. A successor without the privilege to list operations waits a little longer. */
 const limitMS = 25_000
 
 it('the server does not execute a definition or a metadata write after its time limit', async () => {

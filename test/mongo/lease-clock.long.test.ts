@@ -6,8 +6,8 @@ import { testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * A host whose clock is wrong. The destination's clock sets the expiry of a lease, and the holder measures its validity
- * by the clocks of its own host.
+ * The clock of a host is wrong. The destination's clock sets the expiry of a lease, and the holder measures how long its lease
+ * is valid with the clocks of its own host.
  */
 
 const one = oneSet()
@@ -45,7 +45,7 @@ it.each([
   ['stood still', () => vi.spyOn(performance, 'now').mockReturnValue(performance.now()), 20_000],
   ['was set back', () => vi.spyOn(performance, 'now').mockReturnValue(performance.now() + 20_000), -10 * minuteMS],
 ])(
-  'a holder whose machine was suspended may not write, even if one of its clocks %s',
+  'a holder may not write after its machine was suspended, even if one of its clocks %s',
   async (what, suspend, offByMS) => {
     const holder = contender(what, 'a')
     await holder.acquire()
@@ -64,7 +64,7 @@ describe('a clock that is wrong by ten minutes', () => {
   it.each([
     ['fast', 10 * minuteMS],
     ['slow', -10 * minuteMS],
-  ])('%s: no other process takes a lease that is held, and its holder may write', async (name, offByMS) => {
+  ])('%s: no other process takes a lease that is held, and the holder may write', async (name, offByMS) => {
     const holder = contender(name, 'a')
     await holder.acquire()
     setClock(offByMS)

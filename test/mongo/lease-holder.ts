@@ -1,7 +1,7 @@
 import { Lease } from '../../src/mongo/lease.ts'
 import { testCluster, testContext } from './clusters.ts'
 
-/** A separate process that takes a lease, prints its epoch, sends one write, and runs until it is killed. */
+/** This program takes a lease, prints its epoch, sends one write, and runs until it is killed. */
 const [uri, name, id, incarnation] = process.argv.slice(2) as [string, string, string, string]
 const cluster = testCluster(uri, `tandem:${id}:${incarnation}`)
 const lease = new Lease(cluster, name, { id, incarnation }, testContext())

@@ -5,7 +5,7 @@ import { Lease } from '../../src/mongo/lease.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** docs/logs.md: `lease lost` has the lease, the epoch and the reason, and is logged once for each lost term. */
+/** As docs/logs.md says, `lease lost` has the lease, the epoch and the reason, and is logged once for each lost term. */
 
 const one = oneSet()
 

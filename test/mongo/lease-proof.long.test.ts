@@ -11,7 +11,7 @@ import { Lease } from '../../src/mongo/lease.ts'
 import { testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** Facts that do not prove that the holder of a lease has ended. */
+/** A successor does not mistake these facts for a proof that the holder of a lease has ended. */
 
 const one = oneSet()
 const closing: (() => Promise<unknown>)[] = []
@@ -35,7 +35,7 @@ function contender(name: string, id: string): Lease {
   return lease
 }
 
-/** A separate process that holds the lease and renews it until it is killed. */
+/** Starts a process that holds the lease and renews it until the process is killed. */
 async function holder(name: string): Promise<ChildProcess> {
   const script = fileURLToPath(new URL('./lease-holder.ts', import.meta.url))
   const args = ['--import', 'tsx', script, one.set.uri, name, 'a', `holder-${incarnations++}`]
@@ -56,7 +56,7 @@ describe('a running holder of the same id', () => {
   ])('keeps its lease when it %s', async (what, elsewhere) => {
     await holder(what)
     const { process: identity } = (await leases().findOne({ _id: what })) as Document
-    // Earlier releases stored the host and the pid, and treated them as a proof.
+    // Earlier releases stored the host and the pid, and concluded from them whether the process had ended.
     const former = { host: hostname(), pid: elsewhere.pid }
     await leases().updateOne({ _id: what }, { $set: { process: { ...identity, ...elsewhere }, ...former } })
     expect(await isTaken(contender(what, 'a'), 3_000)).toBe(false)
@@ -75,7 +75,7 @@ describe('a clock of the destination that steps ahead, as after a failover to an
   /** Makes the stored expiry lie in the past, as a clock that steps ahead does. */
   const step = () => leases().updateOne({ _id: name }, [{ $set: { expiresAt: { $add: ['$$NOW', -1] } } }])
 
-  it('expires no lease that is renewed: no instance evicts it or takes it over', async () => {
+  it('does not expire a lease that is renewed: no instance evicts the lease or takes it over', async () => {
     const lease = contender(name, 'stepped')
     await lease.acquire()
     const store = new OwnershipStore(one.cluster)

@@ -16,15 +16,15 @@ import { startProxy } from '../support/tcp-proxy.ts'
 import { type TestContext, testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** Several processes take one lease in turn. The first has left a write that the server still executes. */
+/** Several processes take one lease one after the other. The first has left a write that the server still executes. */
 
 const one = oneSet()
 const closing: (() => Promise<unknown>)[] = []
 const patience = { timeout: 20_000, interval: 20 }
-/** Well before the lease would expire by itself. */
+/** This time ends well before the lease would expire by itself. */
 const givenBackSoon = { timeout: 5_000, interval: 20 }
 const portOf = (uri: string): number => Number(new URL(uri).port)
-/** Enough time for several polls of the operations that the server runs. */
+/** A successor polls the operations on the server several times within this time. */
 const severalPollsMS = 300
 
 afterAll(async () => {
@@ -46,8 +46,8 @@ interface Contender {
 }
 
 /**
- * Changes the stored start time of the holder's process. A successor then concludes that this process has ended, and
- * does not first observe for the whole lease duration that the lease is not renewed.
+ * Changes the stored start time of the holder's process. A successor then concludes that this process has ended, and does not
+ * have to observe for a whole lease duration that the lease is not renewed.
  */
 const proveEnded = (id: string) =>
   leases().updateOne({ _id: nameOf(id), process: { $type: 'object' } }, { $set: { 'process.startedAt': '1' } })
@@ -123,7 +123,7 @@ describe('a write that an ended process left running delays the next lease term'
     await expectToWait('twice', late)
   })
 
-  it('for the third successor, when two were killed while they waited', async () => {
+  it('for the third successor, when two successors were killed while they waited', async () => {
     await using late = await lateWriteOf('thrice')
     await killWhileTaking('thrice')
     await killWhileTaking('thrice', 'third')
@@ -197,13 +197,13 @@ describe('a write that an ended process left running delays the next lease term'
   })
 })
 
-it('a lease lists no predecessor whose writes have ended', async () => {
+it('a lease does not list a predecessor whose writes have ended', async () => {
   const [first, second] = [contender('over', 'first'), contender('over', 'second')]
   await first.lease.acquire()
   await proveEnded('over')
   await second.lease.acquire()
   expect((await viewOf('over')).predecessors).toEqual([])
-  // An earlier version kept its one predecessor after the writes had ended.
+  // An earlier version stored only one predecessor, and kept it after its writes had ended.
   const earlierForm = { $set: { predecessor: 'first' }, $unset: { predecessors: '' } }
   await leases().updateOne({ _id: nameOf('over') }, earlierForm)
   expect((await viewOf('over')).predecessors).toEqual([])

@@ -12,7 +12,7 @@ import { oneSet } from './one-set.ts'
 
 const one = oneSet()
 
-it('an evicted lease is taken again, and a delayed reply of the former term does not end the next term', async () => {
+it('after an eviction the process acquires its lease again, and a delayed reply of the former term does not end the next term', async () => {
   const appName = 'tandem:a:incarnation'
   const cluster = testCluster(one.set.uri, appName)
   const lost: unknown[] = []
@@ -80,7 +80,7 @@ it('a write of a lease term is stopped when the term ends, and the next term can
   }
 })
 
-it('the next term of the same process has another epoch when the lease could not be given back, and its writes are executed', async () => {
+it('when a process could not release its lease, its next term has another epoch, and the server executes the writes of that term', async () => {
   const appName = 'tandem:e:incarnation'
   const cluster = testCluster(one.set.uri, appName)
   const context = testContext()
@@ -103,7 +103,7 @@ it('the next term of the same process has another epoch when the lease could not
   const second = await nextTerm()
   try {
     await write(2)
-    // With the numbers of the first term, the server would acknowledge this write as a repetition.
+    // With the transaction numbers of the first term, the server would acknowledge this write as a repetition.
     expect(await documents.findOne()).toEqual({ _id: 1, term: 2 })
     expect([first.epoch, second.epoch]).toEqual([1, 2])
   } finally {
@@ -113,7 +113,7 @@ it('the next term of the same process has another epoch when the lease could not
   }
 })
 
-it('a release cancels a pending attempt to take the lease, and the attempt does not take it later', async () => {
+it('a release cancels a pending attempt to acquire the lease, and that attempt does not acquire the lease later', async () => {
   const cluster = testCluster(one.set.uri, 'tandem:c')
   const [holding, contending] = [testContext(), testContext()]
   const holder = new Lease(cluster, 'contended', { id: 'c', incarnation: 'one' }, holding)

@@ -9,7 +9,7 @@ afterEach(() => {
 
 const lease = (epoch: number, expiresAt: number) => ({ epoch, expiresAt: new Date(expiresAt) })
 
-it('a lease is unrenewed when it was observed unchanged for the lease duration, regardless of its stored expiry', () => {
+it('a lease counts as not renewed once it was observed unchanged for the lease duration, regardless of its stored expiry', () => {
   const watch = new LeaseWatch()
   now = 1_000
   expect(watch.isUnrenewed('a', lease(1, 5))).toBe(false)
@@ -20,7 +20,7 @@ it('a lease is unrenewed when it was observed unchanged for the lease duration, 
   expect(watch.isUnrenewed('b', lease(1, 5))).toBe(false)
 })
 
-it('every renewal and every other epoch restarts the duration, even if a clock that was set back stores an earlier expiry', () => {
+it('each renewal and each new epoch restarts the observation, even if a clock that was set back stores an earlier expiry', () => {
   const watch = new LeaseWatch()
   for (const renewed of [lease(1, 50_000), lease(1, 60_000), lease(1, 10), lease(2, 10)]) {
     expect(watch.isUnrenewed('a', renewed)).toBe(false)
@@ -31,6 +31,6 @@ it('every renewal and every other epoch restarts the duration, even if a clock t
   expect(watch.isUnrenewed('a', lease(2, 10))).toBe(true)
 })
 
-it('a lease that was given up is unrenewed at once', () => {
+it('a lease that its holder has released counts as not renewed at once', () => {
   expect(new LeaseWatch().isUnrenewed('a', { epoch: 1, expiresAt: givenUp })).toBe(true)
 })

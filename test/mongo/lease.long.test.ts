@@ -33,7 +33,7 @@ afterAll(async () => {
 
 let incarnations = 0
 
-/** A lease with its own incarnation and connections, as another process of the same host has. */
+/** Returns a lease with its own incarnation and connections, like the lease of another process on the same host. */
 function contender(name: string, id: string): Lease {
   const incarnation = `incarnation-${incarnations++}`
   const context = testContext()
@@ -47,7 +47,7 @@ function contender(name: string, id: string): Lease {
   return lease
 }
 
-/** A process that holds the lease until it is killed. */
+/** Starts a process that holds the lease until the process is killed. */
 async function holder(name: string, id: string): Promise<{ child: ChildProcess; epoch: number }> {
   const script = fileURLToPath(new URL('./lease-holder.ts', import.meta.url))
   const child = spawn(process.execPath, ['--import', 'tsx', script, set.uri, name, id, `process-${incarnations++}`], {
@@ -89,7 +89,7 @@ describe.concurrent('a lease', () => {
     expect([second.epoch, second.holder]).toEqual([2, 'b'])
   })
 
-  it('of an id that looks like a field path stores that id, and is renewed under it', async () => {
+  it('stores an id that looks like a field path as a text, and is renewed under that id', async () => {
     const lease = contender('dollar', '$x.$y')
     await lease.acquire()
     const stored = await client.db(metadataDatabase).collection<{ _id: string }>('leases').findOne({ _id: 'dollar' })
@@ -101,7 +101,7 @@ describe.concurrent('a lease', () => {
   it('can be used as soon as it is taken, while the process that gave it back still runs', async () => {
     const [first, second] = [contender('handed over', 'a'), contender('handed over', 'b')]
     await first.acquire()
-    // Long enough for its driver to monitor the server with an awaitable hello, which is not a write to wait for.
+    // By then the driver of the first process monitors the server with an awaitable hello. It is no write, so nothing waits for it.
     await delay(4_000)
     await first.release()
     const since = performance.now()
@@ -110,7 +110,7 @@ describe.concurrent('a lease', () => {
     expect(performance.now() - since).toBeLessThan(2_000 * (await slowness()))
   })
 
-  it('of a process that was killed is taken over by another instance when it has expired, not before', async () => {
+  it('of a process that was killed is taken over by another instance after it has expired, and not before', async () => {
     const { child, epoch } = await holder('expired', 'a')
     await kill(child)
     const killedAt = performance.now()
@@ -157,7 +157,7 @@ describe.concurrent('a lease', () => {
     expect(await leases().findOne({ _id: 'lost' })).toMatchObject({ owner: 'b', epoch: 7 })
   })
 
-  it('is not waited for by an instance that is stopping', async () => {
+  it('that another process holds does not delay the end of an instance that is stopping', async () => {
     const first = contender('stopping', 'a')
     await first.acquire()
     const context = testContext()
@@ -231,7 +231,7 @@ describe.concurrent('without the destination', () => {
       }
     }
     const lapsed = performance.now() - since
-    // A successor may begin ten seconds after the last renewal.
+    // A successor may take the lease ten seconds after its last renewal.
     expect(lapsed).toBeLessThan(8_500)
     expect(lapsed).toBeGreaterThan(3_000)
     await expect(write()).rejects.toThrow(TransientReplyError)

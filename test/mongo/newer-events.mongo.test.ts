@@ -9,10 +9,10 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * Change events as 7.0 and 8.0 write them. The fields are those of the manual's pages of change events and of
- * src/mongo/db/pipeline/change_stream_event_transform.cpp, with oplog entries of
- * src/mongo/db/repl/change_stream_oplog_notification.cpp in the server's source (docs/server-versions.md). A server
- * passes them through the stages that follow `$changeStream` in tandem's pipeline, and tandem parses the result.
+ * Tests change events of 7.0 and 8.0. Their fields come from the manual's pages on change events and from the server's source
+ * (docs/server-versions.md): src/mongo/db/pipeline/change_stream_event_transform.cpp, and for oplog entries
+ * src/mongo/db/repl/change_stream_oplog_notification.cpp. A server passes these events through the stages that follow
+ * `$changeStream` in tandem's pipeline, and tandem parses the result.
  */
 
 const one = oneSet()
@@ -22,7 +22,7 @@ const ns = { db: 'app', coll: 'things' }
 const lsid = { id: new UUID(), uid: Buffer.alloc(32, 7) }
 const seconds = 1_764_000_000
 
-/** A token begins with the time of its event. What follows differs between events of the same time. */
+/** Returns a token. It begins with the time of its event, and the rest differs between events of the same time. */
 const tokenOf = (ordinal: number, rest: string) => {
   const time = seconds.toString(16).padStart(8, '0') + ordinal.toString(16).padStart(8, '0')
   return { _data: `82${time}${rest}`.toUpperCase() }
@@ -158,7 +158,7 @@ describe('an event of a definition', () => {
   })
 
   it.each(definitions)(
-    'of %s, %s, is read by every partition, and under a filter',
+    'of %s, %s, is read by every partition, also with a filter',
     async (_release, _what, written) => {
       const { events: selected } = new Selection(one.cluster, {
         includeNamespaces: [{ database: 'app', collections: ['things'] }],
@@ -224,7 +224,7 @@ it.each(silent)('an event of %s, %s, changes nothing', async (_release, _what, w
 })
 
 describe('the events of documents', () => {
-  it('of 8.0, of one insert of several documents, have the same time and positions of their own', async () => {
+  it('that 8.0 emits for one insert of several documents have the same time, and each has its own position', async () => {
     const inserted = [1, 2, 3].map((_id) =>
       event(
         'insert',
@@ -244,7 +244,7 @@ describe('the events of documents', () => {
     expect(new Set(bytes.map((one) => positionOfEvent(one).token._data)).size).toBe(3)
   })
 
-  it('of 7.0, of an update with the fields that name paths and truncated arrays, have the document key only', async () => {
+  it('that 7.0 emits for an update, with the fields for paths and truncated arrays, are reduced to the document key', async () => {
     const found = await parsed(
       ofThings('update', {
         documentKey: { k: 5, _id: 'a' },

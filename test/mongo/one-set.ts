@@ -11,7 +11,7 @@ export interface OneSet {
   cluster: Cluster
 }
 
-/** A replica set for a test file. Filled in before the first test runs. */
+/** Starts a replica set for a test file. The fields of the returned object are set before the first test runs. */
 export function oneSet(options: ReplicaSetOptions = {}): OneSet {
   const one = {} as OneSet
   beforeAll(async () => {

@@ -2,7 +2,7 @@ import { MongoServerError } from 'mongodb'
 import { expect, it } from 'vitest'
 import { isTransient, mayBeUnderWay, mayStillRun } from '../../src/mongo/errors.ts'
 
-/** How a server of 8.2 refuses a command of a client that exceeds its rate limit. */
+/** The error with which a server of 8.2 refuses a command of a client that exceeds its rate limit. */
 const refused = (fields: object) =>
   new MongoServerError({
     message: 'the request rate limit was exceeded',
@@ -13,14 +13,17 @@ const refused = (fields: object) =>
 it.each([
   ['its code', { code: 462 }],
   ['its label', { code: 99_999, errorLabels: ['SystemOverloadedError', 'RetryableError'] }],
-])('a command that an overloaded server refuses is sent again because of %s', (_what, fields) => {
-  expect(isTransient(refused(fields))).toBe(true)
-})
+])(
+  'after an overloaded server has refused a command, tandem sends the command again because of %s',
+  (_what, fields) => {
+    expect(isTransient(refused(fields))).toBe(true)
+  },
+)
 
-it('another error of an unknown code is not sent again', () =>
+it('after another error with an unknown code, the command is not sent again', () =>
   expect(isTransient(refused({ code: 99_999 }))).toBe(false))
 
-it('a write that a replica set refuses because of its load is not in progress; through a router it may be', () => {
+it('a write that an overloaded replica set refuses is not in progress; a write that a router refuses may be in progress', () => {
   expect(mayBeUnderWay(refused({ code: 462 }), false)).toBe(false)
   expect([mayStillRun(462, false), mayStillRun(462, true)]).toEqual([false, true])
 })

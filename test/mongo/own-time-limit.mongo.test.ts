@@ -8,8 +8,8 @@ import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * `defaultMaxTimeMS` of 8.0 limits every read without a `maxTimeMS`. Servers of 6.0 do not know the parameter, so the
- * profiler shows what the server receives.
+ * `defaultMaxTimeMS` of 8.0 limits every read without a `maxTimeMS`. Servers of 6.0 do not have this parameter, so the tests
+ * read from the profiler which `maxTimeMS` the server has received.
  */
 
 const one = oneSet()
@@ -26,7 +26,7 @@ afterEach(async () => {
   await app().dropDatabase()
 })
 
-/** The commands of this kind that the server has received from this application. */
+/** Returns the commands with this name that the server has received from this application. */
 const received = async (command: string, appName = 'tandem-test'): Promise<Document[]> =>
   (
     await app()
@@ -40,14 +40,14 @@ it.each<[name: string, rest: Document]>([
   ['aggregate', { pipeline: [], cursor: {} }],
   ['count', {}],
   ['distinct', { key: '_id' }],
-])('%s names its own time limit, which is none unless the caller gives one', async (name, rest) => {
+])('%s sends an explicit time limit: that of the caller, or 0 (no limit)', async (name, rest) => {
   await one.cluster.read('app', { [name]: 'things', ...rest })
   await one.cluster.read('app', { [name]: 'things', ...rest, maxTimeMS: 5_000 })
   const limits = (await received(name)).map(({ maxTimeMS }) => maxTimeMS)
   expect(limits).toEqual([0, 5_000])
 })
 
-it('a getMore has no time limit, because there it would be an await time', async () => {
+it('a getMore has no maxTimeMS, because in a getMore that field means the time to await new documents', async () => {
   await RawCursor.readAll(one.cluster, 'app', { find: 'things', batchSize: 1 })
   const [found, ...others] = await received('getMore')
   expect([found?.['maxTimeMS'], others]).toEqual([undefined, []])

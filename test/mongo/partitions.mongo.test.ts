@@ -8,7 +8,7 @@ import { fromUuid } from '../../src/mongo/uuid.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** How the events of one stream are divided among several readers, each of which requests only its partitions. */
+/** Several readers share the events of one stream. Each requests only the events of its partitions. */
 
 const one = oneSet()
 const count = 4
@@ -21,7 +21,7 @@ interface Row extends Document {
   _id: object | string | number | boolean
 }
 
-/** Values of different types for the same number, which the server treats as the same `_id`. */
+/** Returns the same number in different types. The server treats these values as the same `_id`. */
 const spellings = (value: number) => [
   new Int32(value),
   Long.fromNumber(value),
@@ -88,7 +88,7 @@ const isDefinition = (event: Document): boolean => event['documentKey'] === unde
 const tokens = (events: Document[]): string[] => events.map(tokenOf)
 
 describe('events', () => {
-  it('of documents belong to one partition each, those of definitions to all, in the order of the stream', async () => {
+  it('of documents belong to one partition each, and events of definitions to all partitions, in the order of the stream', async () => {
     const everything = await eventsOf()
     const parts = await Promise.all(
       all.map((partition) => eventsOf({ partitions: [partition], whole: [{ uuid: whole, database: '', name: '' }] })),
@@ -108,14 +108,14 @@ describe('events', () => {
     expect(documents.sort()).toEqual(tokens(everything.filter((event) => !isDefinition(event))).sort())
   })
 
-  it('of several partitions are the events of each of them', async () => {
+  it('that a reader of several partitions gets are the events of each of these partitions', async () => {
     const some = await eventsOf({ partitions: [1, 3], whole: [] })
     const each = await Promise.all([1, 3].map((partition) => eventsOf({ partitions: [partition], whole: [] })))
     expect(new Set(tokens(some))).toEqual(new Set(each.flatMap(tokens)))
     expect(tokens(await eventsOf({ partitions: all, whole: [] }))).toEqual(tokens(await eventsOf()))
   })
 
-  it('of one number in any numeric type belong to one partition', async () => {
+  it('of documents whose _id is the same number in any numeric type belong to one partition', async () => {
     const found = new Map<string, Set<number>>()
     for (const partition of all) {
       for (const { documentKey, ns } of await eventsOf({ partitions: [partition], whole: [] })) {

@@ -3,7 +3,7 @@ import { applicationName } from '../../src/mongo/predecessors.ts'
 import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** A write that waits for a collection lock is found by the application name of its connection, by `writesEnded`. */
+/** `writesEnded` finds a write that waits for a collection lock by the application name of its connection. */
 
 const one = oneSet()
 

@@ -18,8 +18,8 @@ import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * src/mongo/raw-values.ts relies on the internals of one exact version of the driver. An upgrade fails here first:
- * review that file, check that the other tests of this file pass, then change the version below.
+ * src/mongo/raw-values.ts relies on the internals of one exact version of the driver. After an upgrade of the driver, review
+ * that file, check that the other tests of this file pass, and then change the version below.
  */
 const driverVersion = '7.8.0'
 
@@ -64,7 +64,7 @@ describe('the driver', () => {
 const maxKey = Buffer.from([0x7f])
 
 describe('a RawValue', () => {
-  it('is written with its own bytes and type, under any name of a command field, next to any other fields', () => {
+  it('is written with its own bytes and type, under any field name and next to any other fields', () => {
     const commandName = anyName.filter((name) => !name.includes('\x07'))
     const fields = fc.uniqueArray(fc.record({ name: commandName, value: anyValue }), {
       selector: ({ name }) => name,
@@ -156,7 +156,7 @@ describe('a CheckedText', () => {
     expect(checks).toBe(1)
   })
 
-  it('whose check throws prevents the command from being sent, and leaves the connection usable', async () => {
+  it('with a check that throws prevents the command from being sent, and leaves the connection usable', async () => {
     const db = one.client.db('checked')
     const comment = new CheckedText('too late', () => {
       throw new Error('the lease is lost')
@@ -170,7 +170,7 @@ describe('a CheckedText', () => {
 })
 
 describe('a raw sequence', () => {
-  it('inserts documents unchanged: their field order, repeated names, and types that no driver writes', async () => {
+  it('inserts documents unchanged, with their field order, repeated names, and types that no driver writes', async () => {
     const odd = rawDocument([
       ['_id', 0],
       ['b', 1],
@@ -200,7 +200,7 @@ describe('a raw sequence', () => {
     expect(await stored('sequence')).toEqual(documents)
   })
 
-  it('of large documents is sent in more pieces than one system call accepts, and arrives byte for byte', async () => {
+  it('of large documents arrives byte for byte, although it has more pieces than one system call accepts', async () => {
     const random = new Random('pieces')
     const documents = Array.from({ length: 1_500 }, (_, id) => large(id, random.int(3_000, 12_000)))
     await insert('pieces', documents)
@@ -264,8 +264,8 @@ describe('a raw sequence', () => {
 const hex = (document: Buffer) => document.toString('hex')
 
 /**
- * Removes top-level fields whose names begin with a dollar sign. The server refuses a replacement that has some, so
- * reconciling writes such documents differently.
+ * Removes top-level fields whose names begin with a dollar sign. The server refuses a replacement with such a field, so tandem
+ * writes such documents differently when it reconciles them.
  */
 function withoutDollarNames(document: Buffer): Buffer {
   const fields = [...elements(document)].filter(({ name }) => !name.startsWith('$'))
@@ -295,7 +295,7 @@ describe('raw batches', () => {
     expect(read).toEqual(documents)
   })
 
-  it('of an empty result are empty', async () => {
+  it('are empty for an empty result', async () => {
     const cursor = await RawCursor.open(one.cluster, 'app', { find: 'nothing' })
     expect((await cursor.next())?.documents).toEqual([])
     expect(await cursor.next()).toBeNull()

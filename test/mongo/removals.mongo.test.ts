@@ -10,8 +10,8 @@ import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * Removals of many documents of the metadata. The server ends each command after 25 seconds, and a command that does
- * not finish in time removes nothing.
+ * Many documents of the metadata are removed. The server ends each command after 25 seconds, and a command that does not finish
+ * in time removes nothing.
  */
 
 const one = oneSet()
@@ -32,7 +32,7 @@ const idElement = (id: number): Buffer => {
 const numbers = (count: number) => Array.from({ length: count }, (_, n) => n)
 const perCommandMax = 500
 
-/** The number of documents that each delete command sent from now on has removed. */
+/** Returns an array that receives, for each delete command sent from now on, the number of removed documents. */
 function removedByCommands(): number[] {
   const removed: number[] = []
   const write = one.cluster.write.bind(one.cluster)
@@ -61,7 +61,7 @@ it('tombstones of a collection are removed by commands of limited size', async (
   expect(await metadata.tombstones.recorded([uuid(1), uuid(2)])).toEqual(new Set([uuid(2)]))
 })
 
-it('a removal that was stopped, or whose connection is cut, continues with what is left', async () => {
+it('a removal that was stopped, or whose connection was cut, continues with the remaining documents', async () => {
   await recordTombstones(1, 2_000)
   const stopping = new AbortController()
   const removed = removedByCommands()
@@ -91,7 +91,7 @@ it('a delayed removal of a recheck leaves the recheck of the same document that 
   expect(await stored()).toEqual([{ ...recheck, token: 'second' }])
   await store.removeRechecks(await stored())
   expect(await stored()).toEqual([])
-  // An earlier release stores no token.
+  // An earlier release stored rechecks without a token.
   await store.saveRechecks([{ ...recheck, token: 'without' }])
   await internal()
     .collection('rechecks')
@@ -100,7 +100,7 @@ it('a delayed removal of a recheck leaves the recheck of the same document that 
   expect(await stored()).toEqual([])
 })
 
-it('a removal that the survey of the copy continues is stopped with the copy', async () => {
+it('a removal that is continued when the copy begins is stopped when the copy is stopped', async () => {
   await recordTombstones(1, 2_000)
   const collections = internal().collection<{ _id: Binary }>('collections')
   const ended = { schemaVersion: 3, state: 'copying', endedPartitions: [0, 1], totalCopied: null, convergedFrom: null }
@@ -159,7 +159,7 @@ it('the rechecks, the compared ranges and the segments are removed by commands o
     expect(await internal().collection(collection).countDocuments()).toBe(0)
 })
 
-it('all documents of a collection are removed, whatever the type of their _id', async () => {
+it('all documents of a collection are removed, also if their _ids have different types', async () => {
   await metadata.savePosition('reverse', 1, { kind: 'time', time: clusterTime(1, 1) })
   await metadata.beginPartitions(16, { kind: 'time', time: clusterTime(1, 1) })
   await internal()

@@ -35,7 +35,7 @@ function transientError(): Error {
   return error
 }
 
-test('a retry is shown until a part of the work succeeds, and its duration is logged', async () => {
+test('a retry is shown until a part of the work succeeds, and the duration of the retries is logged', async () => {
   const shown: (string | undefined)[] = []
   let attempts = 0
   const run = retry('copying', context, async (progressed) => {
@@ -51,7 +51,7 @@ test('a retry is shown until a part of the work succeeds, and its duration is lo
   expect(logged).toEqual([['retry ended', { what: 'copying', attempts: 2, seconds: 0.15 }]])
 })
 
-/** Minutes until `retry` gives up when each attempt runs `attempt` and then fails. Null when it does not give up. */
+/** Returns the minutes after which `retry` gives up if each attempt runs `attempt` and then fails, or null if it does not give up. */
 async function minutesOf(attempt: (progressed: Progressed) => void): Promise<number | null> {
   const began = Date.now()
   const controller = new AbortController()
@@ -77,14 +77,14 @@ async function minutesOf(attempt: (progressed: Progressed) => void): Promise<num
   return Math.round((Date.now() - began) / 60_000)
 }
 
-test('retry gives up after 30 minutes, also if each attempt starts from the beginning, but not if they progress', async () => {
+test('retry gives up after 30 minutes, also if each attempt starts from the beginning, but not if attempts make progress', async () => {
   expect(await minutesOf(() => {})).toBe(30)
   expect(await minutesOf((progressed) => progressed(false))).toBe(30)
   expect(await minutesOf((progressed) => progressed(true))).toBe(null)
 })
 
 test.each([-1, 1])(
-  'a step of the wall clock by %i hours between two attempts does not change the 30 minutes',
+  'retry gives up after the same 30 minutes when the wall clock steps by %i hours between two attempts',
   async (hours) => {
     let failures = 0
     const onRetry = (): void => {

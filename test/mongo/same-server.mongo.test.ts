@@ -8,11 +8,11 @@ import { failPoint } from '../support/fail-point.ts'
 import { clusterOfFile, shardInTwo } from '../support/mongos/cluster-of-file.ts'
 import { testCluster } from './clusters.ts'
 
-/** Two routers, neither of which knows the cursors, times and pending writes of the other. */
+/** The cluster has two routers. Neither of them knows the cursors, times and pending writes of the other. */
 
 const context = clusterOfFile({ mongoses: 2 })
 
-/** A cluster that uses both routers. */
+/** Connects to the cluster through both routers. */
 function bothRouters(): Cluster {
   const cluster = testCluster(`${context.cluster.uri}?localThresholdMS=60000`)
   onTestFinished(() => cluster.close())
@@ -28,7 +28,7 @@ async function readVia(cluster: Cluster, address: string, database: string, comm
   return await cluster.read(database, command, { session }).finally(() => session.endSession())
 }
 
-it('a cursor is read to its end and closed at the router that opened it', async () => {
+it('tandem reads a cursor to its end, and closes it, through the router that opened it', async () => {
   await shardInTwo(context, 'cursors.things')
   const documents = Array.from({ length: 100 }, (_, _id) => ({ _id, k: _id * 2 }))
   await context.client.db('cursors').collection<{ _id: number }>('things').insertMany(documents)
@@ -65,7 +65,7 @@ it('a read after a time that one router reported succeeds at the other router, w
   await context.client.db('ahead').collection<{ _id: number }>('things').insertOne({ _id: 1 })
   const cluster = bothRouters()
   const [first, second] = addresses() as [string, string]
-  // Opens a connection to each router, which keeps the time of this moment.
+  // Open a connection to each router. Each router keeps the cluster time of this moment.
   for (const address of [first, second]) await readVia(cluster, address, 'times', { find: 'things' })
 
   await using shard = await MongoClient.connect(context.cluster.shards[0]?.uri ?? '')
@@ -84,7 +84,7 @@ it('a read after a time that one router reported succeeds at the other router, w
   await expect(readVia(cluster, second, 'times', { find: 'things', readConcern })).resolves.toMatchObject({ ok: 1 })
 })
 
-it('the refusal of a read after a future time is transient', async () => {
+it('if a server refuses a read after a time in the future, the error is transient', async () => {
   const cluster = testCluster(context.cluster.uri)
   onTestFinished(() => cluster.close())
   const afterClusterTime = new Timestamp({ t: Math.floor(Date.now() / 1000) + 7 * 86_400, i: 1 })

@@ -8,7 +8,7 @@ import { oneSet } from './one-set.ts'
 
 const one = oneSet()
 
-it('reads the size of a collection that is renamed during the command, and names its new name', async () => {
+it('returns the size and the new name of a collection that is renamed during the command', async () => {
   const db = one.client.db('app')
   await db.collection('before').insertOne({ a: 1 })
   const [listed] = await db.listCollections({ name: 'before' }).toArray()

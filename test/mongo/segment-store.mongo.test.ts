@@ -23,7 +23,7 @@ const expired =
   (owner: OwnerToken): boolean =>
     tokens.includes(owner)
 
-/** Segments of one collection, whose priorities are in the reverse order of their ordinals. */
+/** Returns segments of one collection. The order of their priorities is the reverse of the order of their ordinals. */
 function segmentsOf(collection: string, count: number, firstPriority = 0): Segment[] {
   return Array.from({ length: count }, (_, ordinal) => ({
     collection,
@@ -53,7 +53,7 @@ const priorities = (segments: Segment[]): number[] => segments.map(({ priority }
 const done = (segment: Segment, bytes: number): Segment => ({ ...segment, done: true, bytes, documents: 1 })
 
 describe('segments', () => {
-  it('are claimed by an owner whose id looks like a field path, stored before ids were checked', async () => {
+  it('can be claimed by an owner whose id looks like a field path, because earlier releases did not check ids', async () => {
     await planAndOpen(segmentsOf(uuid(1), 2))
     const claimed = await store.claim('$x.$y#1', 1, 2, noneExpired)
     expect(claimed).toHaveLength(2)
@@ -90,7 +90,7 @@ describe('segments', () => {
     expect(await store.openCollections()).toEqual(new Set([uuid(1)]))
   })
 
-  it('that are read in natural order are loaded as stored, in a version that every earlier build refuses', async () => {
+  it('that are read in natural order are loaded as they were stored, and have a version that every earlier build refuses', async () => {
     const splits = [Buffer.from([0x10, 1]), Buffer.from([0x10, 2])]
     const [planned] = segmentsOf(uuid(1), 1) as [Segment]
     planned.natural = { splits, server: null, tokens: [] }
@@ -101,7 +101,7 @@ describe('segments', () => {
     }
     expect(await load(uuid(1))).toEqual([planned])
     expect(await versions()).toEqual([3, 2])
-    // The release before reads version 1. Builds after it that do not know natural order read version 2 as well.
+    // The previous release reads version 1. Later builds without natural order read version 2 as well.
     for (const reads of [[1], [1, 2]]) {
       const earlier = new StoredDocuments(one.cluster, testContext(), { writes: 1, reads })
       await expect(earlier.find('segments', { 'splits.0': { $exists: true } })).rejects.toThrow(/schema version 3/)
@@ -143,7 +143,7 @@ describe('segments', () => {
           const claimed = await store.claim(owner, claim, 2, noneExpired)
           if (claimed.length > 0)
             taken.push(...priorities(claimed).map((priority): [string, number] => [owner, priority]))
-          // Other owners may have taken all candidates of this claim. No segment is left only when all are claimed.
+          // A claim may be empty because other owners have taken all its candidates. The loop ends only when all segments are claimed.
           else if (taken.length === 60) return
         }
       }),
@@ -156,7 +156,7 @@ describe('segments', () => {
       expect(rows.find((row) => row['priority'] === priority)?.['owner']).toBe(owner)
   })
 
-  it('of an expired owner continue after its last _id; completed segments and those of other owners stay', async () => {
+  it('of an expired owner continue after its last _id; completed segments and those of other owners do not change', async () => {
     await planAndOpen(segmentsOf(uuid(1), 4))
     const [first, second] = (await store.claim('a#1', 2, 2, noneExpired)) as [Segment, Segment]
     const [third] = (await store.claim('c#1', 2, 1, noneExpired)) as [Segment]
@@ -174,7 +174,7 @@ describe('segments', () => {
     expect(await store.claim('b#1', 4, 8, expired('a#1'))).toEqual([])
   })
 
-  it('of a collection that was split again ignore the progress of an earlier range with the same ordinal', async () => {
+  it('of a collection that was split again do not take the progress of an earlier range with the same ordinal', async () => {
     await planAndOpen(segmentsOf(uuid(1), 1))
     const [before] = (await store.claim('a#1', 2, 1, noneExpired)) as [Segment]
     await store.remove([uuid(1)])
@@ -184,7 +184,7 @@ describe('segments', () => {
     for (const segment of await load(uuid(1))) expect(segment).toMatchObject({ done: false, bytes: 0 })
   })
 
-  it('are its own (`wasOwn`) for the instance that released and claims them again, and not for another instance', async () => {
+  it('are marked with `wasOwn` when the instance that released them claims them again, and not for another instance', async () => {
     await planAndOpen(segmentsOf(uuid(1), 2))
     const [one, other] = (await store.claim('a#1', 2, 2, noneExpired)) as [Segment, Segment]
     await store.saveProgress([{ ...one, bytes: 10 }], 'a#1')
@@ -202,7 +202,7 @@ describe('segments', () => {
     expect(await store.claim('a#6', 2, 2, expired('a#4'))).toMatchObject([{ wasOwn: true }])
   })
 
-  it('that were claimed again are not released by a delayed release', async () => {
+  it('that were claimed again are not affected by a delayed release', async () => {
     await planAndOpen(segmentsOf(uuid(1), 2))
     await store.claim('a#1', 2, 2, noneExpired)
     await store.release('a#1', 2)
@@ -238,7 +238,7 @@ describe('segments', () => {
     expect(await store.bytesBy('nobody')).toEqual(new Map())
   })
 
-  it('that are planned again after a crash replace those of the first plan', async () => {
+  it('that are planned again after a crash replace the segments of the first plan', async () => {
     await planAndOpen(segmentsOf(uuid(1), 5))
     await store.remove([uuid(1)])
     await planAndOpen(segmentsOf(uuid(1), 2))

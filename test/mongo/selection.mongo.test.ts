@@ -42,7 +42,7 @@ async function eventsOf(filters: NamespaceFilters, from = start, batchSize = 0):
 const shown = ({ time, operationType, database, collection, to }: ChangeEvent): string =>
   [time, operationType, database, collection, to?.collection].join(' ')
 
-/** The events whose names the filter selects. */
+/** Returns the events whose namespaces the filter selects. */
 async function expectedOf(filters: NamespaceFilters): Promise<ChangeEvent[]> {
   const selection = select(filters)
   const expected: ChangeEvent[] = []
@@ -86,7 +86,7 @@ describe('the condition of the change stream and the selection by names', () => 
     { pattern: 'ü', options: 'ims' },
     { pattern: '' },
     { pattern: '^tmp' },
-    // These also match the empty text, against which the server matches them if an oplog entry lacks the name.
+    // These also match the empty text. The server uses the empty text if an oplog entry has no name.
     { pattern: '^(?!alpha|people)' },
     { pattern: '^(beta|ledger)?$' },
   )
@@ -117,7 +117,7 @@ describe('the condition of the change stream and the selection by names', () => 
   })
 
   it.each([{ pattern: '^tmp' }, { pattern: '^TMP', options: 'i' }])(
-    'an exclusion by %j excludes no temporary name of the server, so the stream contains all writes of an $out stage',
+    'an exclusion by %j does not exclude temporary names of the server, so the stream contains all writes of an $out stage',
     async (collectionsRegex) => {
       const filter = { includeNamespaces: null, excludeNamespaces: [{ database: 'people', collectionsRegex }] }
       const of = (events: ChangeEvent[]): string[] =>
@@ -154,7 +154,7 @@ describe('patterns', () => {
     expect(await of('^ cage _', 'ix')).toEqual(['cage_1', 'CAGE_2'])
     expect(await of('(?i)^KÄF')).toEqual(['Käfig'])
     expect(await of('^\\$')).toEqual(['$cage', '$$ROOT'])
-    // A palindrome by recursion, which JavaScript's regular expressions do not support.
+    // This pattern matches palindromes by recursion, which JavaScript's regular expressions do not support.
     expect(await of('^((.)(?1)\\2|.)$')).toEqual(['aba'])
   })
 
@@ -196,18 +196,18 @@ describe('time-series collections', () => {
       },
       ['weather'],
     ],
-  ])('%s, are left out when the sync skips them, with their buckets', async (_what, filters, skipped) => {
+  ])('%s, are left out together with their buckets when the sync skips them', async (_what, filters, skipped) => {
     const skipping = new Selection(one.cluster, filters, 'skip')
     expect(names(await skipping.among('app', listed))).toEqual(['things', 'seen'])
     expect(names((await skipping.amongAll(new Map([['app', listed]]))).get('app') ?? [])).toEqual(['things', 'seen'])
     expect(names(await skipping.skipped('app', listed))).toEqual(skipped)
-    // Only the type of the namespace decides, so another collection may have the name.
+    // Only the type of a namespace decides, so a plain collection with the same name is selected.
     expect(await skipping.selects('app', 'weather')).toBe(true)
     expect(await skipping.selects('app', 'system.buckets.weather')).toBe(false)
     expect(skipping.events).toEqual(select(filters).events)
   })
 
-  it('are selected by their names otherwise, so that the sync is refused', async () => {
+  it('are selected by their names if the sync does not skip them, so that the sync is refused', async () => {
     const refusing = select({
       includeNamespaces: [{ database: 'app', collections: ['weather'] }],
       excludeNamespaces: null,

@@ -10,7 +10,7 @@ import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 import { testCluster } from './clusters.ts'
 
-/** What is asked of the shards past the routers. A shard joins the cluster, does not answer, and leaves it. */
+/** tandem sends some commands to the shards directly. A shard joins the cluster, does not answer, and leaves the cluster. */
 
 const appName = 'shard-connections'
 let sharded: ShardedCluster
@@ -36,14 +36,14 @@ const ping = (read: ShardRead) => read('admin', { ping: 1 })
 const answered = async (): Promise<string[]> =>
   (await connections.each(ping)).flatMap((answer) => ('result' in answer ? [answer.shard] : []))
 
-/** The number of connections of tandem to this shard. */
+/** Returns the number of connections that tandem has to this shard. */
 async function connectedTo(uri: string): Promise<number> {
   await using direct = await MongoClient.connect(uri)
   const pipeline = [{ $currentOp: { allUsers: true, idleConnections: true } }, { $match: { appName } }]
   return (await direct.db('admin').aggregate(pipeline).toArray()).length
 }
 
-it('all shards that the cluster has at the moment are asked, and connections to a former one are closed', async () => {
+it('tandem asks all current shards of the cluster, and closes its connections to a former shard', async () => {
   const names = sharded.shards.map(({ name }) => name)
   expect(await answered()).toEqual(names)
   expect(await connectedTo(third.uri)).toBe(0)
@@ -59,13 +59,13 @@ it('all shards that the cluster has at the moment are asked, and connections to 
   await expect.poll(() => connectedTo(third.uri)).toBe(0)
 })
 
-it('a shard that does not answer delays nothing but its own answer, and makes the oplog time unknown', async () => {
+it('a shard that does not answer does not delay the answers of the others, and makes the oplog time unknown', async () => {
   expect(await oplogBegin(cluster)).toBe(Number.NEGATIVE_INFINITY)
   await using config = await MongoClient.connect(sharded.config.uri)
   const shards = config.db('config').collection<{ _id: string; host: string }>('shards')
   const [first, second] = sharded.shards.map(({ name }) => name) as [string, string]
   const { host = '' } = (await shards.findOne({ _id: first })) ?? {}
-  // Nothing listens at port 1. The router keeps the address that it knows.
+  // Nothing listens at port 1. The router keeps the address of the shard that it already knows.
   const setHost = (to: string) =>
     shards.updateOne({ _id: first }, { $set: { host: to } }, { writeConcern: { w: 'majority' } })
   await setHost(`${first}/127.0.0.1:1`)
@@ -92,7 +92,7 @@ it('a shard that does not answer delays nothing but its own answer, and makes th
   expect(await answered()).toEqual(sharded.shards.map(({ name }) => name))
 })
 
-it('the cluster closes the connections, also while a shard delays its answer', async () => {
+it('closing a Cluster closes its connections to the shards, also while a shard delays its answer', async () => {
   const own = testCluster(sharded.uri, appName)
   await readFacts(own)
   const [shard] = sharded.shards

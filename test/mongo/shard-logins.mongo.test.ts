@@ -8,7 +8,7 @@ import { ShardConnections } from '../../src/mongo/shard-connections.ts'
 import { type ShardedCluster, startShardedCluster } from '../support/sharded-cluster.ts'
 import { testCluster } from './clusters.ts'
 
-/** How often tandem tries to log in to a shard that does not know its user. Each attempt is a line in the shard's log. */
+/** Tests how often tandem tries to log in to a shard that does not know its user, because each attempt adds a line to the shard's log. */
 
 let sharded: ShardedCluster
 let cluster: Cluster
@@ -25,7 +25,7 @@ afterAll(async () => {
   await sharded?.stop()
 })
 
-/** The number of logins of all users that the shard has refused. */
+/** Returns the number of logins that the shard has refused to any user. */
 async function refusedLogins(): Promise<number> {
   const { security } = await shard.db('admin').command({ serverStatus: 1 })
   const mechanisms: { authenticate: { received: number; successful: number } }[] = Object.values(
@@ -41,7 +41,7 @@ async function refusedDuring(work: () => Promise<unknown>): Promise<number> {
   return (await refusedLogins()) - before
 }
 
-it('a shard that does not know the user is asked again after half an hour, or by check', async () => {
+it('tandem asks a shard that does not know its user again after half an hour, or when check runs', async () => {
   const pressure = new DestinationPressure(cluster)
   onTestFinished(() => pressure.close())
   expect(await refusedDuring(() => oplogBegin(cluster))).toBeGreaterThan(0)
@@ -62,7 +62,7 @@ it('a shard that does not know the user is asked again after half an hour, or by
   expect(await refusedDuring(() => oplogBegin(cluster))).toBe(0)
 })
 
-it('a shard that refuses the user rests as long if it could not be reached before', async () => {
+it('tandem waits for the same time after a shard has refused its user if the shard could not be reached before that', async () => {
   let now = performance.now() + 120 * 60_000
   const clock = vi.spyOn(performance, 'now').mockImplementation(() => now)
   const connections = new ShardConnections(cluster)
@@ -80,7 +80,7 @@ it('a shard that refuses the user rests as long if it could not be reached befor
   expect(await ask()).toBe(0)
 })
 
-it('once check has logged in, the shard is asked as usual', async () => {
+it('once check has logged in to the shard, tandem asks the shard as usual', async () => {
   await expect(oplogBegin(cluster)).rejects.toMatchObject({ codeName: 'AuthenticationFailed' })
   const roles = ['clusterMonitor', { role: 'read', db: 'local' }]
   await shard.db('admin').command({ createUser: 'tandem', pwd: 'secret', roles })

@@ -9,7 +9,7 @@ import { Metadata } from '../../src/mongo/metadata.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** Concurrent writes of several instances to the metadata of one sync. */
+/** Several instances write to the metadata of one sync concurrently. */
 
 const one = oneSet()
 let metadata: Metadata
@@ -28,7 +28,7 @@ const at = (seconds: number): StreamPosition => ({
   time: clusterTime(seconds, 1),
 })
 
-/** Partitions, each with this ownership epoch. */
+/** Returns these partitions, each with this ownership epoch. */
 const under = (epoch: number, ...partitions: number[]) => new Map(partitions.map((partition) => [partition, epoch]))
 
 describe('positions of several partitions', () => {
@@ -69,7 +69,7 @@ describe('positions of several partitions', () => {
     expect(positions.get(2)).toEqual(at(1))
   })
 
-  it('are separate from those of a reversal', async () => {
+  it('are separate from the position of a reversal', async () => {
     await metadata.beginPartitions(2, at(1))
     await metadata.savePosition('reverse', 1, at(5))
     expect([...(await metadata.loadPartitions()).keys()]).toEqual([0, 1])
@@ -151,7 +151,7 @@ describe('a collection', () => {
     expect(await metadata.collections.endCopy(uuid(1), under(4, 0), 4)).toBe(0)
   })
 
-  it('is not stored as copied by a delayed write of the copy before its convergence', async () => {
+  it('is not stored as copied by a delayed write of an earlier copy while it converges', async () => {
     const write = vi.spyOn(one.cluster, 'write')
     onTestFinished(() => write.mockRestore())
     await metadata.collections.save([entry(1)])
@@ -166,7 +166,7 @@ describe('a collection', () => {
     expect(await copied()).toMatchObject({ state: 'copied', totalCopied: 0 })
   })
 
-  it('keeps its tombstones when a removal of those of an earlier copy is delivered late', async () => {
+  it('keeps its tombstones when the removal of the tombstones of an earlier copy arrives late', async () => {
     const write = vi.spyOn(one.cluster, 'write')
     onTestFinished(() => write.mockRestore())
     const sent = () => write.mock.calls.filter(([, command]) => command['delete'] === 'tombstones')
@@ -201,7 +201,7 @@ describe('a collection', () => {
     expect(await recorded()).toEqual([])
   })
 
-  it('is ended by the owner of partitions in a sync of a release that stored no epochs in collections', async () => {
+  it('of an earlier release, which stored no epochs in collections, can be ended by the owner of its partitions', async () => {
     await metadata.collections.save([entry(1)])
     const collections = one.client.db(metadataDatabase).collection('collections')
     await collections.updateMany({}, { $unset: { epochs: 1 } })
@@ -229,7 +229,7 @@ describe('a collection', () => {
     coordinator.term = 0
   })
 
-  it('that was dropped is not created by the end of its copy', async () => {
+  it('that was dropped is not stored again when its copy ends', async () => {
     expect(await metadata.collections.endCopy(uuid(7), under(1, 0), 4)).toBe(0)
     expect(await metadata.collections.load()).toEqual([])
   })
@@ -241,7 +241,7 @@ describe('a collection', () => {
     expect(await copied()).toMatchObject({ state: 'copied', name: 'renamed', endedPartitions: new Set([0, 1]) })
   })
 
-  it('keeps its new name when it is split, and is not created again if it was dropped meanwhile', async () => {
+  it('keeps its new name when its segments are planned, and is not stored again if it was dropped meanwhile', async () => {
     const unplanned = [1, 2, 3].map((digit) => ({ ...entry(digit), planned: false }))
     coordinator.term = 4
     await metadata.collections.save(unplanned)
@@ -275,7 +275,7 @@ describe('a collection', () => {
   })
 })
 
-/** Whether this command stores a collection as copied. */
+/** Returns whether this command stores a collection as copied. */
 function storesCopied(command: Document): boolean {
   return command['update'] === 'collections' && command['updates'][0].u.$set.state === 'copied'
 }
@@ -296,7 +296,7 @@ const segment = (digit: number, ordinal: number) => ({
   claim: 0,
 })
 
-/** `_id: <int32>` as an element. */
+/** Returns the BSON element `_id: <int32>`. */
 function int(value: number): Buffer {
   const element = Buffer.from('105f69640000000000', 'hex')
   element.writeInt32LE(value, 5)

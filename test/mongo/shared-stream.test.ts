@@ -8,7 +8,7 @@ const hex = (value: number, digits = 8): string => value.toString(16).padStart(d
 const at = (second: number) => clusterTime(second, 1)
 type Token = StreamPosition & { kind: 'token' }
 
-/** A token without an event. Like the server's, it sorts before every event of its time. */
+/** Returns a token without an event. Like such a token of the server, it sorts before every event of its time. */
 function markAt(second: number): Token {
   const time = at(second)
   return { kind: 'token', time, token: { _data: `82${hex(secondsOf(time))}${hex(ordinalOf(time))}00` } }
@@ -17,7 +17,7 @@ function markAt(second: number): Token {
 /** The events of a cluster. Each has a time in seconds, which several events may share. */
 class Log {
   readonly times: number[] = [1]
-  /** No later event can have an earlier time than this. */
+  /** Every later event has at least this time. */
   frontier = 1
 
   positionOf(event: number): Token {
@@ -25,7 +25,7 @@ class Log {
     return { kind: 'token', time, token: { _data: `82${hex(secondsOf(time))}${hex(ordinalOf(time))}80${hex(event)}` } }
   }
 
-  /** The first event that a stream from here delivers. */
+  /** Returns the index of the first event that a stream from this position delivers. */
   from(position: StreamPosition): number {
     const data = position.kind === 'token' ? position.token._data : ''
     if (data.slice(18, 20) === '80') return Number.parseInt(data.slice(20), 16) + 1
@@ -34,7 +34,8 @@ class Log {
   }
 
   /**
-   * The reply to a stream that resumes here: up to `count` events, and the position of an event or a token without one.
+   * Returns the reply to a stream that resumes at `from`: up to `count` events, and a position, which is that of an event or a
+   * token without an event.
    */
   read(from: StreamPosition, count: number, marks: boolean): { events: number[]; position: Token } | null {
     const place = this.from(from)
@@ -88,13 +89,13 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 const selected = { 'ns.db': 'app' }
 
 /**
- * The owner of a published stream, and a reader like the verifier, which reads a stream of its own or takes the
- * published batches.
+ * Simulates the owner of a published stream and a second reader. Like the verifier, that reader reads a stream of its own or
+ * takes the published batches.
  */
 class World {
   readonly log = new Log()
   readonly shared = new SharedStream()
-  /** The position at which the reader began. `got` contains the events that it received since. */
+  /** The position at which the reader began. `got` contains the events that the reader has received since then. */
   begun: StreamPosition = { kind: 'time', time: at(1) }
   got = new Set<number>()
   position: StreamPosition = this.begun
@@ -174,7 +175,7 @@ class World {
     this.position = position
   }
 
-  /** The events before the reader's position that it has not received. */
+  /** The events before the reader's position that the reader has not received. */
   get missed(): number[] {
     const passed = this.log.from(this.position)
     const missed: number[] = []
@@ -202,7 +203,7 @@ describe('a stream with a second reader', () => {
       taken += world.taken
     })
     await fc.assert(property, { numRuns: 1_000 })
-    // The property would also hold if the reader never joined.
+    // The reader must have taken published batches, because the property would also hold if it never joined.
     expect(taken).toBeGreaterThan(300)
   })
 
@@ -223,7 +224,7 @@ describe('a stream with a second reader', () => {
     expect([isNotAfter(markAt(4), byTime), isNotAfter(markAt(6), byTime)]).toEqual([true, false])
   })
 
-  it('continues when the reader throws, and the reader gets its own error', async () => {
+  it('continues when the reader throws, and only the reader gets that error', async () => {
     const shared = new SharedStream()
     const owner = shared.publish(markAt(1), null)
     const share = shared.join(markAt(1), null, () => {
@@ -237,7 +238,7 @@ describe('a stream with a second reader', () => {
     expect(taken).toEqual([at(3)])
   })
 
-  it('passes on no batch after its end, and none of an earlier publication', async () => {
+  it('passes on no batch after its end, and no batch of an earlier publication', async () => {
     const shared = new SharedStream()
     const former = shared.publish(markAt(1), null)
     const share = shared.join(markAt(1), null, () => true)

@@ -88,7 +88,7 @@ it('collections of earlier versions are loaded, and any write stores version 3',
   const stored = one.client.db(metadataDatabase).collection('collections')
   const ofEntry = { database: 'app', name: 'old' }
   expect(await stored.findOne(ofEntry)).toMatchObject({ schemaVersion: 3, converging: true })
-  // The stored form of version 1, which has no field `converging`, because its collections were created empty.
+  // This is the stored form of version 1. It has no field `converging`, because version 1 created all collections empty.
   const former = { $set: { schemaVersion: 1 }, $rename: { term: 'tenure' }, $unset: { converging: '' } }
   await stored.updateOne(ofEntry, former)
   const load = async () => (await metadata().collections.load()).find((found) => found.uuid === uuid)
@@ -128,7 +128,7 @@ describe('an entry of the catalog that an earlier release stored (version 2)', (
     ['converge', (store) => store.converge([entry], new Map([[0, 1]]))],
     ['saveConvergedFrom', (store) => store.saveConvergedFrom([uuid], 7n)],
     ['savePlanned', (store) => store.savePlanned([entry])],
-  ])('has the current form after %s in the same term or a later one', async (_, write) => {
+  ])('has the current form after %s in the same or a later term', async (_, write) => {
     for (const term of [3, 4]) {
       await write(ofTerm(term))
       expect(await found()).toMatchObject({ schemaVersion: 3, term })
@@ -171,7 +171,7 @@ it('segments that an earlier release planned (version 1) are claimed, completed 
   expect(await segments.counts()).toEqual({ written: 1, total: 3 })
 })
 
-it('the context of an instance is stored in version 2, and one of version 1 is loaded', async () => {
+it('the context of an instance is stored in version 2, and a context of version 1 can be loaded', async () => {
   const stored = one.client.db(metadataDatabase).collection<{ _id: string }>('instances')
   await stored.insertOne({ _id: 'old', schemaVersion: 1, snapshot: '{"hashed":true}' } as never)
   await metadata().saveInstance('new', freshContext)
@@ -204,7 +204,7 @@ it('the record of the sync is loaded with all of its stored fields', async () =>
   expect(await metadata().loadSync()).toEqual(record)
 })
 
-it('a sync record without timeseries, of an earlier release, is loaded with refuse and matches its start', async () => {
+it('a sync record of an earlier release, without timeseries, is loaded with "refuse" and matches its start request', async () => {
   const body = { source: 'cluster0', destination: 'cluster1', existingData: 'converge' }
   const record = (configuration: StartConfiguration): SyncRecord => ({
     configuration,
@@ -228,7 +228,7 @@ it('a sync record without timeseries, of an earlier release, is loaded with refu
   expect(sameConfiguration(skipping, parseStartBody({ ...body, timeseries: 'skip' }))).toBe(true)
 })
 
-it('a record whose sharding entries have options is one that earlier releases refuse, and the same start matches it', async () => {
+it('earlier releases refuse a sync record whose sharding entries have options, and the same start request matches it', async () => {
   const body = (options: object) => ({
     source: 'cluster0',
     destination: 'cluster1',
@@ -257,7 +257,7 @@ it('a record whose sharding entries have options is one that earlier releases re
   }
 })
 
-it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and other values match the same start', async () => {
+it('default values of copyInNaturalOrder and detectRandomId are not stored, and other values match the same start request', async () => {
   const stored = one.client.db(metadataDatabase).collection('sync')
   const body = { source: 'cluster0', destination: 'cluster1' }
   for (const more of [{}, { copyInNaturalOrder: true }, { detectRandomId: false }]) {
@@ -279,7 +279,7 @@ it('the defaults of copyInNaturalOrder and detectRandomId are not stored, and ot
   }
 })
 
-it('a record with namespaceRemap is one that earlier releases refuse, and the same start matches it', async () => {
+it('earlier releases refuse a sync record with namespaceRemap, and the same start request matches it', async () => {
   const stored = one.client.db(metadataDatabase)
   const body = { source: 'cluster0', destination: 'cluster1' }
   const remap = { namespaceRemap: [{ from: { database: 'shop' }, to: { database: 'store' } }] }
@@ -302,7 +302,7 @@ it('a record with namespaceRemap is one that earlier releases refuse, and the sa
   }
 })
 
-it('an earlier release refuses the version of the sync record only if it does not know one of its values', async () => {
+it('an earlier release refuses a sync record by its version only if the record has a value that the release does not know', async () => {
   const stored = one.client.db(metadataDatabase)
   const record = (buildIndexes: StartConfiguration['buildIndexes'], timeseries: TimeSeries = 'refuse'): SyncRecord => ({
     configuration: {

@@ -6,7 +6,7 @@ import type { Cluster } from '../../src/mongo/cluster.ts'
 import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { testContext } from './clusters.ts'
 
-/** A stream handles replies that servers were observed to send, but that a test cannot provoke from a server. */
+/** Tests how a stream handles replies that servers have sent, and that a test cannot make a server send. */
 
 const hex = (value: number) => value.toString(16).padStart(8, '0').toUpperCase()
 const tokenAt = (time: ClusterTime) => ({ _data: `82${hex(secondsOf(time))}${hex(ordinalOf(time))}0000` })
@@ -16,7 +16,7 @@ interface ScriptedReply {
   /** The time of `postBatchResumeToken`. Null omits the token. */
   token: ClusterTime | null
   events?: ClusterTime[]
-  /** The server ends the cursor with this reply. */
+  /** Whether the server ends the cursor with this reply. */
   ended?: boolean
 }
 
@@ -55,7 +55,7 @@ it('a position does not move back when the server returns an older position with
   expect(times).toEqual([at(10), at(12), at(13)])
 })
 
-it('events that the server repeats after a resume are passed on, because applying them twice is harmless', async () => {
+it('the stream passes on events that the server repeats after a resume, because it is harmless to apply them twice', async () => {
   const cluster = scripted([
     { token: at(10), events: [at(10)] },
     { token: at(9), events: [at(8), at(9)] },
@@ -103,7 +103,7 @@ it('a stream that the server ends is reopened at its last position, and the reas
   ])
 })
 
-it('a stream that keeps ending is reported, reopened with longer delays, and fails: ChangeStreamStalled', async () => {
+it('a stream that the server ends again and again is reported, reopened after longer and longer delays, and fails with ChangeStreamStalled', async () => {
   const sent: Document[] = []
   const sentAt: number[] = []
   const context = testContext()
@@ -126,7 +126,7 @@ it('a stream that keeps ending is reported, reopened with longer delays, and fai
   expect(opened(sent)).toHaveLength(4)
   expect(context.retried).toHaveLength(4)
   const pauses = sentAt.slice(1).map((time, index) => time - (sentAt[index] as number))
-  // Lower bounds only: a busy machine waits longer, never shorter.
+  // These are lower bounds only, because the delays are longer on a busy machine, and never shorter.
   for (const [index, atLeast] of [45, 140, 240].entries()) expect(pauses[index]).toBeGreaterThan(atLeast)
   expect(shown.at(-1)).toBe('reading the change stream')
   expect(context.monitor.current).toBeUndefined()

@@ -5,7 +5,7 @@ import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
-/** All events of a transaction have the same time. Only the token identifies the position of a reader among them. */
+/** All events of a transaction have the same time. Only the token says which of these events a reader has read. */
 
 const one = oneSet()
 const count = 7_000
@@ -28,7 +28,7 @@ async function batches(from: StreamPosition, end: bigint): Promise<StreamBatch[]
 const insertsOf = (read: StreamBatch[]) =>
   read.flatMap(({ events }) => events.map(parseChangeEvent)).filter(({ kind }) => kind === 'insert')
 
-it('a reader that ended in the middle of a transaction continues there and misses no event', async () => {
+it('a reader that ended in the middle of a transaction continues at that event and misses none', async () => {
   await one.client.db('app').createCollection('c')
   const start: StreamPosition = { kind: 'time', time: (await now()) + 1n }
   const session = one.client.startSession()

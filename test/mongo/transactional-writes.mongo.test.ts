@@ -13,8 +13,8 @@ import { type TestContext, testCluster, testContext } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * A batch of updates or deletes is a transaction, so that one number fences all of its statements. A batch that cannot
- * run in a transaction is written without one.
+ * tandem sends a batch of updates or deletes as a transaction, so that one transaction number fences all of its statements. It
+ * writes a batch that cannot run in a transaction without one.
  */
 
 const one = oneSet({ members: 3 })
@@ -51,7 +51,7 @@ const replacements = (count: number, v: number) =>
 const entriesOf = async (op: Document): Promise<number> =>
   await one.client.db('local').collection('oplog.rs').countDocuments(op)
 
-it('a batch of updates and a batch of deletes each write one oplog entry', async () => {
+it('a batch of updates writes one oplog entry, and so does a batch of deletes', async () => {
   const { cluster } = await writer('batches')
   await one.client.db('app').createCollection('c')
   const updates = replacements(100, 1).map((statement) => Buffer.from(BSON.serialize(statement)))
@@ -135,7 +135,7 @@ it('a transaction whose owner may no longer write is closed before the next writ
   expect(await c().countDocuments()).toBe(0)
 })
 
-it('a failover between batches loses none of them', async () => {
+it('a failover between batches does not lose any batch', async () => {
   const { cluster } = await writer('failover')
   await one.client.db('app').createCollection('c')
   let version = 0
@@ -164,10 +164,10 @@ it('a failover between batches loses none of them', async () => {
   expect(await c().countDocuments({ v: version })).toBe(50)
 })
 
-it('a statement that may change several documents is not sent without a number after a transient abort', async () => {
+it('after a transient abort, a statement that may change several documents is not sent without a transaction number', async () => {
   const { cluster } = await writer('busy')
   await cluster.write('app', { insert: 'c', documents: Array.from({ length: 10 }, (_, _id) => ({ _id, v: 1 })) })
-  // The fail point leaves the transaction open on the server, unlike a server's own LockTimeout.
+  // Unlike a real LockTimeout, this fail point leaves the transaction open on the server.
   const data = { failCommands: ['commitTransaction'], errorCode: 24 }
   await using _ = await failPoint(one.client, 'failCommand', data, { times: 1 })
   const command = { update: 'c', updates: [{ q: {}, u: { $set: { v: 2 } }, multi: true }] }

@@ -6,14 +6,14 @@ import { testCluster } from './clusters.ts'
 import { oneSet } from './one-set.ts'
 
 /**
- * A router replies that it lost a shard while the shard continues the write. Here the server itself gives that reply,
- * and another operation with the comment of the write represents the write that continues.
+ * A router may reply that it has lost its connection to a shard while the shard continues the write. In these tests a fail point
+ * of the server gives that reply, and another operation with the comment of the write represents the write that continues.
  */
 
 const one = oneSet()
 let count = 0
 
-/** The write rejects only after the operation with its comment has ended. */
+/** Expects that the write rejects only after the operation with its comment has ended. */
 async function expectToWait(sharded: boolean, data: Document): Promise<void> {
   const appName = `router-${count++}`
   const cluster = testCluster(one.set.uri, appName)

@@ -9,7 +9,7 @@ import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { environment, startTandem } from '../support/tandem-process.ts'
 
-/** The tarball of `npm pack`, installed into an empty folder, runs the commands of docs/quick-start.md. */
+/** The tarball of `npm pack` is installed into an empty folder. It runs the commands of docs/quick-start.md. */
 
 const run = promisify(execFile)
 const folder = mkdtempSync(path.join(os.tmpdir(), 'tandem-package-'))
@@ -20,7 +20,7 @@ const installed = path.join(user, 'node_modules/tandem-sync')
 
 const npm = (args: string[], cwd: string) => run('npm', args, { cwd, env: environment(), maxBuffer: 16 << 20 })
 
-/** Null if npm reaches its registry, otherwise the first line of npm's error. */
+/** Returns null if npm reaches its registry, otherwise the first line of npm's error. */
 async function registryProblem(): Promise<string | null> {
   const asked = npm(['view', 'commander', 'version', '--fetch-retries=0', '--fetch-timeout=20000'], folder)
   return await asked.then(
@@ -44,7 +44,7 @@ async function pack(): Promise<string> {
   return path.join(folder, readdirSync(folder).find((name) => name.endsWith('.tgz')) as string)
 }
 
-/** Paths of all files below a folder, relative to it. */
+/** Returns the paths of all files below a folder, relative to that folder. */
 const filesOf = (root: string): string[] =>
   readdirSync(root, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
@@ -68,7 +68,7 @@ describe.skipIf(problem !== null)(
       expect(existsSync(path.join(user, 'node_modules/typescript'))).toBe(false)
     })
 
-    test('contains the program, the license and the pages, and nothing that only a build or a debugger needs', () => {
+    test('contains the program, the license and the pages, and no files that only a build or a debugger needs', () => {
       const files = filesOf(installed)
       expect(files).toEqual(
         expect.arrayContaining(['LICENSE', 'README.md', 'CHANGELOG.md', 'dist/dashboard/page.html']),

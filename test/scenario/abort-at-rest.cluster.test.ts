@@ -3,7 +3,7 @@ import { accepted } from '../support/commits.ts'
 import { failPoint, holdTandem } from '../support/fail-point.ts'
 import { abortedPair } from './abort-at-rest.ts'
 
-/** An instance that fails during an abort still undoes the commit: users wait for the blocked source. */
+/** An instance that fails during an abort still undoes the commit, because users wait until the source is unblocked. */
 
 const { pair, duringCommit, ready, unblocked, expectCommits } = abortedPair()
 
@@ -23,10 +23,10 @@ it('an instance that fails during an abort still unblocks the source, and commit
   await expectCommits(tandem)
 })
 
-it('an abort ends before another commit begins: until then canCommit is false, and a commit is refused with the reason', async () => {
+it('until an abort has ended, canCommit is false, and another commit is refused with the reason', async () => {
   await using tandem = await ready()
   await duringCommit(tandem, async () => {
-    // From now on no collection's options can be deferred again, so the abort cannot end.
+    // From now on tandem cannot defer the options of any collection again, so the abort cannot end.
     await using _ = await holdTandem(pair.destinationClient, 'collMod')
     expect(await tandem.post('abort')).toEqual(accepted)
     await unblocked()

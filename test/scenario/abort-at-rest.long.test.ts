@@ -6,7 +6,7 @@ import { type FailPoint, failPoint } from '../support/fail-point.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 import { abortedPair } from './abort-at-rest.ts'
 
-/** An instance that is paused or restarts during an abort, without its lease at first, still undoes the commit. */
+/** An instance that is paused or restarted during an abort, or that has no lease at first, still undoes the commit. */
 
 const { pair, duringCommit, ready, unblocked, expectCommits } = abortedPair()
 const patience = { timeout: 20_000, interval: 20 }
@@ -43,8 +43,8 @@ it('a paused instance that cannot acquire its lease at first completes the abort
     expect(await tandem.post('pause')).toEqual(accepted)
   })
   await using _ = held as FailPoint
-  // The lease looks as another instance leaves it after it has evicted this one and drained its writes. In addition, the invalid
-  // field `predecessors` makes each acquisition fail at once instead of after 30 minutes.
+  // Another instance leaves the lease in this form after it has evicted this instance and drained its writes. In addition, the
+  // invalid field `predecessors` makes each acquisition fail at once instead of after 30 minutes.
   const evicted = { buried: true, takesWork: false, expiresAt: new Date(0), predecessors: 7 }
   const epochs = { epoch: { $add: ['$epoch', 1] }, settled: { $add: ['$epoch', 2] } }
   const before = await leases.findOne({ _id })

@@ -10,12 +10,12 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** A commit whose only instance is gone: another instance, which has not received the commit, can abort it. */
+/** When the only instance that has received a commit is gone, another instance can abort the commit. */
 
 const pair = pairedSets()
 const body = { source: 'cluster0', destination: 'cluster1', enableUserWriteBlocking: 'sourceAndDestination' }
 const patience = { timeout: 90_000, interval: 50 }
-/** The warning of an instance that has not received the commit. */
+/** Matches the warning of an instance that has not received the commit. It names the command to send. */
 const notReceived = (command: string) => expect.stringMatching(new RegExp(`has not received the commit.*${command}`))
 
 const warns = (tandem: Tandem, warning: unknown): Promise<void> =>
@@ -38,7 +38,7 @@ async function expectCommits(tandem: Tandem): Promise<void> {
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
-/** Two instances of which the first alone has received a commit and has died for good. */
+/** Starts two instances, sends a commit to the first one only, and kills that one. Returns the other one as `left`. */
 async function orphaned(request: Record<string, unknown>): Promise<{ all: Instances; left: Tandem }> {
   await seedForCutover(pair.sourceClient)
   const all = await pair.startInstances('a', 'b')
@@ -51,7 +51,7 @@ async function orphaned(request: Record<string, unknown>): Promise<{ all: Instan
   return { all, left }
 }
 
-it('an instance that joins after a commit has failed, and its instance has stopped, warns and aborts it', async () => {
+it('an instance that joins after a commit has failed and the committing instance has stopped shows a warning, and can abort the commit', async () => {
   await seedForCutover(pair.sourceClient)
   const write = (u: number) =>
     pair.destinationClient.db('app').command({
@@ -84,7 +84,7 @@ it('an instance that joins after a commit has failed, and its instance has stopp
   await expectCommits(joined)
 })
 
-it('an instance that is paused and has not received the commit aborts it, and its maxSeconds are named in the warning', async () => {
+it('a paused instance that has not received the commit can abort it, and its warning names the maxSeconds of the commit', async () => {
   const { all, left } = await orphaned({ maxSeconds: 600 })
   await using _ = all
   await coordinates(left, 'b')
@@ -105,7 +105,7 @@ it('maxSeconds ends a commit whose only instance has died', async () => {
   await expectCommits(left)
 })
 
-it('an instance that has failed and has not received the commit aborts it, and then continues', async () => {
+it('a failed instance that has not received the commit can abort it, and then continues', async () => {
   const { all, left } = await orphaned({})
   await using _ = all
   await coordinates(left, 'b')
@@ -117,7 +117,7 @@ it('an instance that has failed and has not received the commit aborts it, and t
       status: 409,
       body: { error: 'WrongState', errorDescription: expect.stringMatching(/Send abort/) },
     })
-    // A command to all instances is passed on to those that are not known to be lost.
+    // tandem passes a command to all instances on to each instance that it does not know to be lost.
     await vi.waitFor(async () => {
       const { instances } = await all.instances()
       expect(instances.find(({ mongosyncID }) => mongosyncID === 'a')?.status).toBe('lost')

@@ -30,7 +30,7 @@ async function twoReady() {
   return { all, coordinator, other }
 }
 
-it('an abort sent to all instances does not abort the commit after it on an instance that receives it late', async () => {
+it('an instance that receives an abort late does not abort the commit that was sent after the abort', async () => {
   const { all, coordinator, other } = await twoReady()
   await using _ = all
   expect(await coordinator.post('commit')).toEqual(accepted)
@@ -47,7 +47,7 @@ it('an abort sent to all instances does not abort the commit after it on an inst
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 })
 
-it('an abort sent to all instances while no commit is under way aborts no commit that begins before it is received', async () => {
+it('an abort that is sent while no commit is under way does not abort a commit that begins before an instance receives the abort', async () => {
   const { all, coordinator, other } = await twoReady()
   await using _ = all
   process.kill(other.pid, 'SIGSTOP')
@@ -60,7 +60,7 @@ it('an abort sent to all instances while no commit is under way aborts no commit
   expect(await stored()).toMatchObject({ context: { aborts: 0, request: { dryRun: false } } })
 })
 
-it('of a rehearsal and a commit that two instances are asked for, the second is refused by name', async () => {
+it('a commit on another instance during a rehearsal is refused with ConfigurationMismatch, and another dryRun is accepted', async () => {
   const { all, coordinator, other } = await twoReady()
   await using _ = all
   expect(await coordinator.post('commit', { dryRun: true })).toEqual(accepted)

@@ -4,7 +4,7 @@ import { metricsOf } from '../support/metrics-of.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 
-/** The metrics that the alerts of docs/metrics.md use are on /metrics in the states that these alerts cover. */
+/** /metrics shows the metrics that the alerts of docs/metrics.md use, in each state that these alerts cover. */
 
 /** The server truncates the oplog at checkpoints, which run every second here. */
 const pair = pairedSets({ source: { oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] } })
@@ -43,7 +43,7 @@ it('/metrics shows the remaining oplog while RUNNING, PAUSED and FAILED, and the
   await tandem.waitFor(({ state }) => state === 'FAILED', { timeoutSeconds: 120, what: 'FAILED' })
   await shows({ 'tandem_state{state="FAILED"}': 1, tandem_mismatches: 1, [oplog]: expect.any(Number) })
 
-  // A FAILED sync does not advance, so the oplog rolls over its position.
+  // A FAILED sync does not advance, so the source removes the oplog entry at its position.
   const expectNothingLeft = async (): Promise<void> => {
     await fillOplog(10)
     const metrics = await metricsOf(tandem.url)

@@ -3,11 +3,11 @@ import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** The commands that an instance sends to its clusters after the commit. */
+/** After the commit, an instance sends the source no more commands for the lag. */
 
 const pair = pairedSets()
 const patience = { timeout: 60_000, interval: 100 }
-/** The number of `ping` commands that the source has received. The drivers send none by themselves. */
+/** Returns the number of `ping` commands that the source has received. The drivers send no pings by themselves. */
 const pings = async (): Promise<number> => {
   const { metrics } = await pair.sourceClient.db('admin').command({ serverStatus: 1 })
   return Number(metrics.commands.ping.total)

@@ -7,7 +7,7 @@ import { failPoint, holdCopy } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Rare contents and operations of a source that a sync easily gets wrong. See test/pitfalls.md. */
+/** The source has rare contents and operations that a sync easily gets wrong. See test/pitfalls.md. */
 
 const pair = pairedSets()
 
@@ -47,7 +47,7 @@ it('a write that has an optime but is not yet in the oplog when the sync starts 
   await commitsEqual(tandem)
 })
 
-/** Updates with an ambiguous updateDescription: names with dots and dollars, arrays that become another type. */
+/** These updates have an ambiguous updateDescription: names contain dots and dollars, and arrays become another type. */
 const awkward: (Document | Document[])[] = [
   { $set: { 'list.0.x': 1 } },
   { $set: { 'list.0': null } },
@@ -93,7 +93,7 @@ it('updates with an ambiguous updateDescription arrive exactly, during the copy 
   await commitsEqual(tandem)
 })
 
-it('a capped collection that rolls over while it is copied ends in the order of the source', async () => {
+it('after a capped collection has rolled over during its copy, its documents have the same order on both clusters', async () => {
   const capped = app(pair.sourceClient, 'capped')
   await pair.sourceClient.db('app').createCollection('capped', { capped: true, size: 1_000_000, max: 2_000 })
   await capped.insertMany(rows(0, 2_000))
@@ -109,7 +109,7 @@ it('a capped collection that rolls over while it is copied ends in the order of 
   expect(await app(pair.destinationClient, 'capped').findOne()).toEqual({ _id: 13_000 })
 })
 
-it('indexes of old releases keep their values and versions', async () => {
+it('indexes in the form of old releases keep their key values and index versions', async () => {
   const db = pair.sourceClient.db('app')
   await app(pair.sourceClient, 'things').insertMany(rows(0, 10).map((row) => ({ ...row, place: [Number(row._id), 1] })))
   const key = (name: string, value: unknown) => ({ key: { [name]: value }, name, v: 1 })
@@ -132,7 +132,7 @@ it('indexes of old releases keep their values and versions', async () => {
   await commitsEqual(tandem)
 })
 
-it('options changed by collMod before, during and after the copy are as on the source', async () => {
+it('options that collMod changes before, during and after the copy become equal to those of the source', async () => {
   const db = pair.sourceClient.db('app')
   const changes: Document[] = [
     { validator: { n: { $type: 'int' } } },

@@ -5,7 +5,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** MongoDB's mongosync and migration-verifier may run beside tandem: their metadata on either cluster is never user data. */
+/** MongoDB's mongosync and migration-verifier may run beside tandem. Their metadata on either cluster is never user data. */
 
 const pair = pairedSets()
 const prefixes = [
@@ -40,7 +40,7 @@ it('metadata of other migration tools is not synced, compared, counted or refuse
     await pair.sourceClient.db(`${database}_dropped`).createCollection('dropped')
     await pair.sourceClient.db(`${database}_dropped`).dropDatabase()
   }
-  // DDL of users still arrives; a filter on the server could lose it.
+  // DDL of users still arrives, although a filter in the change stream's pipeline could drop its events.
   await pair.sourceClient.db('other').createCollection('dropped')
   await pair.sourceClient.db('other').dropDatabase()
   await pair.sourceClient.db('app').renameCollection('things', 'renamed')

@@ -7,7 +7,7 @@ import { failPoint, holdCopy } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** `buildIndexes` other than `beforeDataCopy` and `never`. */
+/** The values of `buildIndexes` other than `beforeDataCopy` and `never`. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -37,20 +37,20 @@ async function namesOn(client: MongoClient, collection = 'things'): Promise<stri
   return found.map(({ name }) => name as string).sort()
 }
 
-/** The names of finished indexes: `indexes` shows those that are being built, too. */
+/** Returns the names of finished indexes. The driver's `indexes` also returns indexes that are being built. */
 const builtNames = async (): Promise<string[]> => {
   const { cursor } = await pair.destinationClient.db('app').command({ listIndexes: 'things', includeBuildUUIDs: true })
   return (cursor.firstBatch as Document[]).filter((one) => !one['buildUUID']).map((one) => one['name'] as string)
 }
 
 const differences = async () => (await compareClusters(pair.source.uri, pair.destination.uri)).differences
-/** Builds of indexes on collections that have documents do not end until released. */
+/** Until the returned fail point is released, no index build on a collection with documents ends on the destination. */
 const holdBuilds = () => failPoint(pair.destinationClient, 'hangAfterStartingIndexBuild', {})
 const until = (tandem: Tandem, condition: (progress: Progress) => boolean, what: string) =>
   tandem.waitFor(condition, { timeoutSeconds: 60, what })
 const isCopied = ({ info }: Progress): boolean => info === 'change event application'
 
-/** Waits until this document, which is written now, has arrived. */
+/** Writes a document with this `_id` on the source, and waits until it has arrived on the destination. */
 async function expectFollowed(_id: string, collection = 'things'): Promise<void> {
   await app(pair.sourceClient, collection).insertOne({ _id, u: _id, at: new Date() })
   const arrived = async () => expect(await app(pair.destinationClient, collection).findOne({ _id })).not.toBeNull()
@@ -58,7 +58,7 @@ async function expectFollowed(_id: string, collection = 'things'): Promise<void>
 }
 
 describe('afterDataCopy', () => {
-  it('builds the indexes when the collection is copied, and a commit waits for them', async () => {
+  it('builds the indexes once the collection is copied, and a commit waits for them', async () => {
     await seed()
     await app(pair.sourceClient).createIndex({ dropped: 1 })
     await using copy = await holdCopy(pair.destinationClient, 'app.things')
@@ -67,7 +67,7 @@ describe('afterDataCopy', () => {
     await startSync(tandem, { buildIndexes: 'afterDataCopy' })
     await copy.reached()
     expect(await builtNames()).toEqual(['_id_'])
-    // Definitions that change while the collection is copied are part of what is built at its end.
+    // tandem builds these indexes at the end of the copy, too.
     await app(pair.sourceClient).createIndex({ copying: 1 })
     await app(pair.sourceClient).createIndex({ later: 1 }, { sparse: true })
     await app(pair.sourceClient).dropIndex('dropped_1')
@@ -102,7 +102,7 @@ describe('afterDataCopy', () => {
     expect(await namesOn(pair.destinationClient)).toEqual(await namesOn(pair.sourceClient))
   })
 
-  it('follows changes of definitions that were made during the builds', async () => {
+  it('applies index changes and a rename that the source makes during the builds', async () => {
     await seed()
     await using builds = await holdBuilds()
     await using tandem = await pair.startInstance()
@@ -118,7 +118,7 @@ describe('afterDataCopy', () => {
     expect(await differences()).toEqual([])
   })
 
-  it('pauses when the builds in progress have ended, and resumes', async () => {
+  it('pauses during the copy; after the resume it also builds an index that the source has created meanwhile', async () => {
     await seed()
     await using copy = await holdCopy(pair.destinationClient, 'app.things')
     await using tandem = await pair.startInstance()
@@ -134,7 +134,7 @@ describe('afterDataCopy', () => {
     expect(await differences()).toEqual([])
   })
 
-  it('keeps the indexes that a destination with data has, and builds the others', async () => {
+  it('makes the indexes of a destination with data equal to those of the source', async () => {
     await seed()
     await app(pair.destinationClient).insertMany(numbered(50))
     await app(pair.destinationClient).createIndexes([
@@ -149,7 +149,7 @@ describe('afterDataCopy', () => {
     expect(await differences()).toEqual([])
   })
 
-  it('waits on every instance for the indexes that the coordinator builds', async () => {
+  it('canCommit is false on every instance until the coordinator has built the indexes', async () => {
     await seed()
     await using builds = await holdBuilds()
     await using first = await pair.startInstance({ id: 'first' })
@@ -182,7 +182,7 @@ describe.each(['excludeHashed', 'excludeHashedAfterCopy'])('%s', (buildIndexes) 
     await app(pair.sourceClient).dropIndex('compound')
     await app(pair.sourceClient).createIndexes([{ key: { n: 'hashed' } }, { key: { applying: 1 } }])
     await app(pair.sourceClient, 'later').createIndexes([{ key: { _id: 'hashed' } }, { key: { n: 1 } }])
-    // A hashed index refuses arrays, and the destination has none that could.
+    // A hashed index refuses arrays. The destination has no hashed index, so it accepts this array.
     await app(pair.sourceClient).dropIndex('hashed')
     await app(pair.sourceClient).updateOne({ _id: 1 }, { $set: { h: [1, 2] } })
     await commit(tandem)
@@ -196,7 +196,7 @@ describe.each(['excludeHashed', 'excludeHashedAfterCopy'])('%s', (buildIndexes) 
   })
 })
 
-it('excludeHashed leaves the hashed indexes of the former source alone after a reversal', async () => {
+it('after a reversal, excludeHashed does not change the hashed indexes of the former source', async () => {
   await seed([...fiveIndexes, { key: { h: 'hashed' }, name: 'hashed' }])
   await using tandem = await pair.startInstance()
   const both = 'sourceAndDestination'
@@ -210,7 +210,7 @@ it('excludeHashed leaves the hashed indexes of the former source alone after a r
   expect(await namesOn(pair.sourceClient)).toEqual([...(await namesOn(pair.destinationClient)), 'hashed'].sort())
 })
 
-it('excludeHashed drops a hashed index of the destination whose name another index of the source has', async () => {
+it('excludeHashed drops a hashed index of the destination that has the name of another index of the source', async () => {
   await seed([{ key: { h: 1 }, name: 'taken' }])
   await app(pair.destinationClient).insertMany(numbered(50))
   await app(pair.destinationClient).createIndexes([

@@ -7,7 +7,7 @@ import { failPoint } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Tests `buildIndexes` on a source without index events, and when the coordinator dies during the builds. */
+/** Tests `buildIndexes` with a source that emits no index events, and with a coordinator that is killed during the builds. */
 
 const pair = pairedSets({ source: { version: '5.0' } })
 

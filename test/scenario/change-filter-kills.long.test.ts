@@ -7,7 +7,10 @@ import { convergencesOf } from '../support/lost-history.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** The coordinator dies while a new filter is planned. A writer writes to what stays, what leaves and what enters. */
+/**
+ * The instance dies while it plans a new filter. Meanwhile clients write to collections that stay in the sync, leave it
+ * and enter it.
+ */
 
 const pair = pairedSets()
 const steps = ['replan', 'replanFilter', 'replanCollections', 'replanDefinitions', 'replanEnd'] as const
@@ -31,7 +34,7 @@ async function write(stopped: AbortSignal): Promise<void> {
 }
 
 test.each(steps.map((step, at) => [step, at % 2 === 1] as const))(
-  'an instance that is killed at %s continues by itself (dropExcluded: %s), and what is selected is equal',
+  'an instance that is killed at %s continues by itself (dropExcluded: %s), and the selected collections become equal',
   async (step, drops) => {
     const [source, destination] = [app(pair.sourceClient), app(pair.destinationClient)]
     for (const name of ['kept', 'left', 'included']) {
@@ -50,9 +53,9 @@ test.each(steps.map((step, at) => [step, at % 2 === 1] as const))(
     await faulty.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 60, what: 'RUNNING' })
     const stopped = new AbortController()
     const written = write(stopped.signal)
-    written.catch(() => {}) // seen where it is awaited
+    written.catch(() => {}) // the code that awaits it handles the error
     const filter = { ...named('kept', 'included', 'renamed'), dropExcluded: drops }
-    await faulty.post('filter', filter).catch(() => {}) // it may die before it answers
+    await faulty.post('filter', filter).catch(() => {}) // the instance may die before it answers
     await vi.waitFor(() => expect(faulty.isRunning()).toBe(false), { timeout: 60_000, interval: 50 })
     await using last = await pair.startInstance()
     await canCommit(last)

@@ -12,7 +12,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { rowsOf, seedRows } from '../support/rows.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** The filter of a running sync is replaced: what is included becomes equal, and what is excluded leaves the sync. */
+/** The filter of a running sync is replaced. Newly included collections converge, and newly excluded ones leave the sync. */
 
 const pair = pairedSets()
 
@@ -51,7 +51,7 @@ async function expectEqual(selects: Selects): Promise<void> {
   expect(differences).toEqual([])
 }
 
-test('README: what is included is converged, what is excluded stays with its options, and a writer runs meanwhile', async () => {
+test('README: under writes, included collections converge, and excluded ones stay on the destination with their options', async () => {
   await seed('kept', 'left', 'included', 'outside')
   const [source, destination] = [pair.sourceClient.db('app'), pair.destinationClient.db('app')]
   await source.collection('left').createIndex({ at: 1 }, { name: 'expiring', expireAfterSeconds: 100_000 })
@@ -59,7 +59,7 @@ test('README: what is included is converged, what is excluded stays with its opt
   await source.collection('included').createIndex({ _id: 1, n: 1 }, { name: 'one', unique: true })
   await source.createCollection('view', { viewOn: 'kept', pipeline: [] })
   await source.createCollection('left view', { viewOn: 'left', pipeline: [] })
-  // The destination has something under a name that is included later, and under one that never is.
+  // The destination already has a collection that the filter includes later, and one that no filter includes.
   await rowsOf(pair.destinationClient, 'included').insertMany([{ _id: 1, n: 'other' }, { _id: 'extra' }])
   await destination.collection('included').createIndex({ other: 1 })
   await destination.createCollection('view', { viewOn: 'outside', pipeline: [] })
@@ -80,7 +80,7 @@ test('README: what is included is converged, what is excluded stays with its opt
     { name: 'expiring', expireAfterSeconds: 100_000 },
     { name: 'one', unique: true },
   ])
-  // The same filter again changes nothing.
+  // A request with the same filter changes nothing.
   expect(await tandem.post('filter', named('kept', 'included', 'view'))).toEqual(accepted)
   await writer.stop()
   await source.collection('left').drop()
@@ -91,7 +91,7 @@ test('README: what is included is converged, what is excluded stays with its opt
   expect(await convergencesOf(pair.destinationClient)).toBe(1)
 })
 
-test('dropExcluded drops what is newly excluded; what is included again is converged; without a filter everything is synced', async () => {
+test('dropExcluded drops newly excluded collections; collections that are included again converge; a filter can include all others', async () => {
   await seed('kept', 'left', 'other')
   await pair.sourceClient.db('app').createCollection('left view', { viewOn: 'left', pipeline: [] })
   await rowsOf(pair.sourceClient, 'things', 'away').insertMany(
@@ -113,7 +113,7 @@ test('dropExcluded drops what is newly excluded; what is included again is conve
   const names = await pair.destinationClient.db('app').listCollections({}, { nameOnly: true }).toArray()
   expect(names.map(({ name }) => name).filter((name) => name.startsWith('left'))).toEqual([])
 
-  // Excluded without being dropped, and included again: it is not equal any more.
+  // `other` is excluded without being dropped, and included again after the source has changed it.
   expect(await tandem.post('filter', named('kept'))).toEqual(accepted)
   await canCommit(tandem)
   await rowsOf(pair.sourceClient, 'other').updateMany({}, { $inc: { n: 1_000 } })
@@ -134,8 +134,8 @@ test('while PAUSED: the last of several filters applies after the resume, and a 
   await startSync(predecessor, { ...begun, verification: { enabled: false } })
   await canCommit(predecessor)
   expect(await predecessor.post('pause')).toEqual(accepted)
-  // Renames while nobody follows: out of the old selection into the new one, into the new one, out of both and back, and
-  // out of both.
+  // While the sync is paused, the source renames four collections: from the old filter into the new one, from neither filter
+  // into the new one, out of both filters and back, and out of both.
   const source = pair.sourceClient.db('app')
   await source.renameCollection('old name', 'new name')
   await rowsOf(pair.sourceClient, 'draft').updateOne({ _id: 1 }, { $inc: { n: 1 } })
@@ -168,11 +168,11 @@ test('while PAUSED: the last of several filters applies after the resume, and a 
   expect(await tandem.post('resume')).toEqual(accepted)
   await commit(tandem)
   await expectEqual(selecting('kept', 'new name', 'final', 'round', 'gone'))
-  // Nobody followed what was excluded.
+  // No instance has applied changes to the excluded collection.
   expect(await rowsOf(pair.destinationClient, 'left').countDocuments()).toBe(500)
   const others = await fingerprints(pair.destination.uri, selecting('gone', 'elsewhere', 'aside', 'draft', 'old name'))
   expect(others).toEqual({})
-  // Both requests count, and the renames need no further convergence.
+  // Each request causes one convergence, and the renames need no other one.
   expect(await convergencesOf(pair.destinationClient)).toBe(2)
 })
 
@@ -197,7 +197,7 @@ test('while PAUSED: a filter that is replaced before it takes effect changes not
   await expectEqual(selecting('kept'))
 })
 
-test('while PAUSED: the source gives a name that an earlier filter has left on the destination to another collection', async () => {
+test('while PAUSED: the source reuses names of collections that an earlier filter has left on the destination', async () => {
   await seed('kept', 'first', 'second', 'one', 'two')
   const source = pair.sourceClient.db('app')
   const namesWith = async (name: string) =>
@@ -224,13 +224,13 @@ test('while PAUSED: the source gives a name that an earlier filter has left on t
     await canCommit(tandem)
     expect(await namesWith(renamed)).toBe(0)
   }
-  // What an earlier filter has excluded without dropping it stays as it was.
+  // Collections that an earlier filter has excluded without dropping them stay unchanged.
   expect(await fingerprints(pair.destination.uri, left)).toEqual(before)
   await commit(tandem)
   await expectEqual(selecting('second'))
 })
 
-test('a sync that has FAILED because of what it selects continues with a filter that excludes it', async () => {
+test('a sync that has FAILED because of an unsupported collection continues with a filter that excludes it', async () => {
   await seed('kept')
   await using tandem = await pair.startInstance()
   await startSync(tandem, { includeNamespaces: [{ database: 'app' }] })
@@ -247,7 +247,7 @@ test('a sync that has FAILED because of what it selects continues with a filter 
   await expectEqual(selecting('kept', 'later'))
 })
 
-test('a filter that start would refuse is refused by its field, and nothing changes', async () => {
+test('a filter that start would refuse is refused with the name of its field, and nothing changes', async () => {
   await seed('kept')
   await pair.sourceClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } })
   await using tandem = await pair.startInstance()
@@ -280,11 +280,11 @@ test('two instances under a writer: all/filter is stored once, and both follow t
   }
   await several.allReach((progress) => progress.canCommit, 'canCommit', 120)
   const writer = writing('kept', 'left', 'included', 'later')
-  // The instances start at the same time, so the first one to be ready may be either.
+  // The instances start at the same time, so either of them may be the first in this map.
   const [[sender, first]] = [...several.members] as [[string, Tandem]]
   const answer = await first.post('all/filter', { ...named('kept', 'included', 'later'), dropExcluded: true })
   expect(answer).toMatchObject({ status: 200, body: { answers: { a: { success: true }, b: { success: true } } } })
-  // Each instance has recorded the command that it took, with the instance that passed it on.
+  // Each instance has recorded the command that it executed, and the instance that passed the command on.
   const outcome = 'accepted'
   const passedOn = ['a', 'b'].map((mongosyncID) => ({ mongosyncID, command: 'filter', sender, outcome }))
   await vi.waitFor(

@@ -28,7 +28,7 @@ describe('a random workload from before the copy until the commit', () => {
     expect(await migrateUnderWorkload({ ...on, seed })).toMatchObject(equalAndUnrepeated)
   })
 
-  test('seed 204, with writes on the source blocked from the commit on: both clusters are equal after it', async () => {
+  test('seed 204, with writes on the source blocked from the commit on: both clusters are equal after the commit', async () => {
     const start = { enableUserWriteBlocking: 'sourceAndDestination' }
     expect(await migrateUnderWorkload({ ...on, seed: 204, start })).toMatchObject(equalAndUnrepeated)
   })
@@ -42,7 +42,7 @@ describe('kill -9', () => {
   const on = pairFor({ bulk: 200_000 })
 
   test.each([301, 302])(
-    'seed %i: tandem continues by itself within 5 s, reads no finished segment again, and both clusters are equal',
+    'seed %i: tandem continues by itself within 5 s, does not read a finished segment again, and both clusters are equal',
     async (seed) => {
       const result = await migrateUnderWorkload({
         ...on,

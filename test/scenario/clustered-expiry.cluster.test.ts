@@ -7,7 +7,7 @@ import { startSync } from '../support/tandem-process.ts'
 
 /** Clustered collections expire documents by a collection option. tandem defers it until the commit, as it does TTL indexes. */
 
-/** The TTL monitors run each second. */
+/** The TTL monitors of both clusters run every second. */
 const everySecond = { extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] }
 const pair = pairedSets({ source: everySecond, destination: everySecond })
 const clustered = { clusteredIndex: { key: { _id: 1 }, unique: true } }
@@ -35,7 +35,7 @@ afterEach(async () => {
   for (const client of [pair.sourceClient, pair.destinationClient]) await monitor(client, true)
 })
 
-it('nothing expires on the destination before a commit, which sets the current expiry of the source, also after a reversal', async () => {
+it('no document expires on the destination before a commit, and the commit sets the current expiry of the source, also after a reversal', async () => {
   const { sourceClient, destinationClient } = pair
   await monitor(sourceClient, false)
   const source = sourceClient.db('app')

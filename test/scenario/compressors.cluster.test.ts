@@ -7,7 +7,7 @@ import { startSync, startTandem } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 
-/** The bytes that the servers have exchanged by the compressor, before compression. */
+/** Returns the bytes that a server has exchanged with this compressor, counted before compression. */
 async function traffic(client: MongoClient, compressor: string): Promise<{ received: number; sent: number }> {
   const { network } = await client.db('admin').command({ serverStatus: 1 })
   const { decompressor, compressor: outgoing } = (network as Document)['compression'][compressor]

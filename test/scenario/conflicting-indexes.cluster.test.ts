@@ -3,7 +3,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** Indexes that conflict while `unique` is deferred: the second is built at the end of the commit. */
+/** Two indexes conflict while `unique` is deferred. tandem builds the second one at the end of the commit. */
 
 const pair = pairedSets()
 

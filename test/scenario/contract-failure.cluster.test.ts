@@ -73,7 +73,7 @@ async function commitEqual(tandem: Tandem): Promise<void> {
   expect((await compareClusters(source.uris[0] as string, destination.uris[0] as string)).differences).toEqual([])
 }
 
-/** Makes the source answer like a server whose oplog no longer reaches back to the position. */
+/** Makes the source answer like a server whose oplog no longer reaches back to the position of the sync. */
 const loseHistory = () =>
   sourceClient.db('admin').command({
     configureFailPoint: 'failCommand',
@@ -84,7 +84,7 @@ const loseHistory = () =>
 const fix = (client: MongoClient) => client.db('admin').command({ configureFailPoint: 'failCommand', mode: 'off' })
 
 describe('FAILED', () => {
-  it('README: FAILED keeps answering and resume continues after the cause is fixed', async () => {
+  it('README: a FAILED instance keeps answering, and resume continues after the cause is fixed', async () => {
     await using tandem = await startedSync()
     await loseHistory()
     const progress = await failed(tandem)
@@ -164,7 +164,7 @@ describe('FAILED', () => {
   it('README: a commit that fails names the documents to fix, never their values, and resume completes it', async () => {
     await things(sourceClient).createIndex({ secret: 1 }, { unique: true })
     await things(sourceClient).insertOne({ _id: 'first', secret: 'canary-17' })
-    // The verifier would name the foreign document first.
+    // With verification, the commit would fail earlier, because the verifier would report the foreign document.
     await using tandem = await startedSync({ enableUserWriteBlocking: 'none', verification: { enabled: false } })
     // Write blocking would prevent this insert.
     await things(destinationClient).insertOne({ _id: 'foreign', secret: 'canary-17' })
@@ -226,7 +226,7 @@ describe('FAILED', () => {
     expect(successor.isRunning()).toBe(true)
   })
 
-  /** Inserts a document, and writes until the oplog no longer reaches back to it. */
+  /** Inserts a document on the source, and writes there until the oplog no longer contains the insert. */
   async function loseOplogAfter(_id: string): Promise<void> {
     await things(sourceClient).insertOne({ _id })
     const lost = await newestOplogTime()

@@ -5,10 +5,10 @@ import { compareClusters } from '../support/compare.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** Indexes, and the options that are deferred until the commit. See test/contract.md. */
+/** Tests how indexes are synced, and which options are deferred until the commit. See test/contract.md. */
 
 const parameter = (assignment: string) => ['--setParameter', assignment]
-// Only the destination runs the TTL monitor, every second.
+// Only the destination runs a TTL monitor. It runs every second.
 const pair = pairedSets({
   source: { extraArgs: parameter('ttlMonitorEnabled=false') },
   destination: { extraArgs: parameter('ttlMonitorSleepSecs=1') },
@@ -33,7 +33,7 @@ async function destinationIndexes(collection: string): Promise<Record<string, Do
   const found = await app(pair.destinationClient, collection)
     .indexes()
     .catch((error) => {
-      if (error instanceof MongoServerError && error.code === 26) return [] // not created yet
+      if (error instanceof MongoServerError && error.code === 26) return [] // the collection is not created yet
       throw error
     })
   return Object.fromEntries(found.map((index) => [index.name, index]))
@@ -76,7 +76,7 @@ it('2.1: existing indexes and ones created while RUNNING are on the destination'
   }
 })
 
-it('2.1: with buildIndexes: never, only necessary indexes exist', async () => {
+it('2.1: with buildIndexes never, only necessary indexes are on the destination', async () => {
   await app(pair.sourceClient, 'things').insertMany(Array.from({ length: 50 }, (_, n) => ({ _id: n, n, u: n })))
   await app(pair.sourceClient, 'things').createIndexes([{ key: { n: 1 } }, { key: { u: 1 }, unique: true }])
   await using tandem = await startedSync({ buildIndexes: 'never' })
@@ -95,7 +95,7 @@ it('2.1: with buildIndexes: never, only necessary indexes exist', async () => {
   for (const difference of different) expect(difference).toMatch(/index missing on destination/)
 })
 
-it('2.1: a TTL collection syncs with never and no verifier', async () => {
+it('2.1: a TTL collection is synced with buildIndexes never if the verifier is disabled', async () => {
   await app(pair.sourceClient, 'sessions').createIndex({ seen: 1 }, { expireAfterSeconds: 60 })
   await app(pair.sourceClient, 'sessions').insertOne({ _id: 1, seen: new Date() })
   await using tandem = await startedSync({ buildIndexes: 'never', verification: { enabled: false } })
@@ -129,7 +129,7 @@ it.each(['beforeDataCopy', 'never'])(
   },
 )
 
-it('facts 4.3: unique, TTL, hidden and capped are deferred while RUNNING and restored when COMMITTED', async () => {
+it('facts 4.3: unique, TTL, hidden and capped are deferred while RUNNING and as on the source when COMMITTED', async () => {
   const db = pair.sourceClient.db('app')
   const indexes = [
     { key: { u: 1 }, name: 'unique', unique: true },
@@ -180,7 +180,7 @@ it('facts 4.3: unique, TTL, hidden and capped are deferred while RUNNING and res
   expect(capped).toMatchObject({ options: { capped: true, size: 8192, max: 20 } })
 })
 
-it('facts 4.3: options changed on the source while RUNNING are applied when COMMITTED', async () => {
+it('facts 4.3: options changed on the source while RUNNING are as on the source when COMMITTED', async () => {
   const things = app(pair.sourceClient, 'things')
   await things.createIndexes([
     { key: { seen: 1 }, name: 'ttl', expireAfterSeconds: 3600 },
@@ -233,7 +233,7 @@ it('2.5: unique indexes are unique when COMMITTED, and duplicates are refused fr
   ])
   await using tandem = await startedSync()
   await canCommit(tandem)
-  // The first collMod prepares the index; the second, which makes it unique, fails.
+  // The first collMod prepares the index. The second collMod, which makes the index unique, fails.
   await pair.destinationClient.db('admin').command({
     configureFailPoint: 'failCommand',
     mode: { skip: 1 },

@@ -6,7 +6,7 @@ import { failPoint, holdCommand as holdCommandOf, holdCopy as holdCopyOf } from 
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Every field of progress as docs/contract.md defines it, observed over HTTP. See test/contract.md. */
+/** Compares every field of progress, as read over HTTP, with its definition in docs/contract.md. See test/contract.md. */
 
 const pair = pairedSets()
 
@@ -16,8 +16,6 @@ const startInstance = pair.startInstance
 
 const holdCopy = (namespace: string) => holdCopyOf(pair.destinationClient, namespace)
 const holdCommand = (command: string, namespace: string) => holdCommandOf(pair.destinationClient, command, namespace)
-
-/** Commits as soon as `canCommit` is true, which promises that a commit succeeds. */
 
 interface Row extends Document {
   _id: number | string | null
@@ -109,7 +107,7 @@ it('2.5: totalEventsApplied grows with applied changes', async () => {
   expect((await commit(tandem)).totalEventsApplied).toBeGreaterThanOrEqual(before + 300)
 })
 
-it('2.5: lagTimeSeconds grows while applying is held up and shrinks after', async () => {
+it('2.5: lagTimeSeconds grows while the destination holds up changes, and shrinks after that', async () => {
   await app(pair.sourceClient, 'things').insertOne({ _id: 0 })
   await using tandem = await startInstance()
   await startSync(tandem)
@@ -164,7 +162,7 @@ it('4.2: lagTimeSeconds stays low during a commit that is sent seconds after can
   expect((await tandem.progress()).lagTimeSeconds).toBe(0)
 })
 
-/** Waits until the cluster time of the source has advanced; only writes advance it. */
+/** Advances the cluster time of the source by this many seconds. Only writes advance it. */
 async function sourceTimePasses(seconds: number): Promise<void> {
   const write = async (): Promise<number> => {
     const { operationTime } = await pair.sourceClient.db('app').command({ insert: 'clock', documents: [{}] })
@@ -192,7 +190,7 @@ it('4.2: before the copy estimatedCopiedBytes is 0 and estimatedTotalBytes is 1'
   expect(estimatedTotalBytes).toBeGreaterThan(1)
 })
 
-it('4.2: estimatedCopiedBytes never passes the total and equals it at the end of the copy', async () => {
+it('4.2: estimatedCopiedBytes never exceeds the total, and equals it at the end of the copy', async () => {
   await app(pair.sourceClient, 'first').insertMany(numbered(500, 0, 1000))
   await app(pair.sourceClient, 'second').insertMany(numbered(1000, 0, 1000))
   const bytes = (await sizeOf('first')) + (await sizeOf('second'))
@@ -250,13 +248,16 @@ it('4.2: estimatedTotalBytes follows deletes on the source during the copy', asy
   )
 })
 
-/** The change is made while the first batch of `things` is held. It lies beyond the prefetched documents (6.2 MB). */
+/**
+ * Makes a change while the first batch of `things` is held, and waits until progress shows another total. The change affects
+ * documents that the copy has not prefetched yet (it prefetches 6.2 MB).
+ */
 async function totalChanges(
   change: () => Promise<unknown>,
   isChanged: (before: number, total: number) => boolean,
 ): Promise<void> {
   await app(pair.sourceClient, 'last').insertOne({ _id: 1 })
-  // This held insert keeps the copy running while the test reads the progress.
+  // The copy cannot end while this insert is held, so the test can read the progress of a running copy.
   await using last = await holdCommand('insert', 'app.last')
   await using held = await holdCopy('app.things')
   await using tandem = await startInstance()
@@ -293,7 +294,7 @@ describe('facts 10: indexBuilding', () => {
       ({ indexBuilding: now }) => now?.indexesBuilt === indexesBuilt && now.totalIndexesToBuild === totalIndexesToBuild,
       { timeoutSeconds: 30, what: `${indexesBuilt} of ${totalIndexesToBuild} indexes` },
     )
-  /** Builds of indexes on collections that have documents do not end until released. */
+  /** Until the returned fail point is released, no index build on a collection with documents ends on the destination. */
   const holdBuilds = () => failPoint(pair.destinationClient, 'hangAfterStartingIndexBuild', {})
 
   async function seed(): Promise<void> {
@@ -306,7 +307,7 @@ describe('facts 10: indexBuilding', () => {
     await app(pair.sourceClient, 'plain').insertOne({ _id: 1 })
   }
 
-  it('counts the indexes of the whole sync, also after a restart, and those under way', async () => {
+  it('counts all indexes of the sync, also after a restart, and includes the indexes that are being built', async () => {
     await seed()
     {
       await using tandem = await startInstance()
@@ -324,7 +325,7 @@ describe('facts 10: indexBuilding', () => {
     expect(await commit(tandem)).toMatchObject(figures(4, 4, 2, 2))
   })
 
-  it('is the same for each instance, because the coordinator builds the indexes', async () => {
+  it('shows the same counts on each instance, because the coordinator builds the indexes', async () => {
     await seed()
     await using first = await startInstance({ id: 'first' })
     await startSync(first)

@@ -22,7 +22,7 @@ const start = { source: 'cluster0', destination: 'cluster1' }
 type Uris = { cluster0: string; cluster1: string }
 const given = (): Uris => ({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
 
-/** Starts an instance. Returns the first progress that it answers, and the time of that answer, ms. */
+/** Starts an instance. Returns its first answer to a progress request, and the time of that answer in ms. */
 async function restart(uris: Uris = given()): Promise<{ tandem: Tandem; first: Progress; connectedAt: number }> {
   const tandem = await startTandem(uris)
   const first = await vi.waitFor(() => tandem.progress(), patience)
@@ -207,7 +207,7 @@ it.each(['commitPoint', 'prepareIndexes', 'finishIndexes'])(
     await using predecessor = await startTandem({ ...given(), faults: { crashAt: step } })
     await startSync(predecessor, { enableUserWriteBlocking: 'sourceAndDestination' })
     await predecessor.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
-    await predecessor.post('commit').catch(() => {}) // the process may end before it answers
+    await predecessor.post('commit').catch(() => {}) // the process may crash before it answers
     await vi.waitFor(() => expect(predecessor.isRunning()).toBe(false), patience)
 
     const { tandem, first } = await restart()
@@ -220,7 +220,7 @@ it.each(['commitPoint', 'prepareIndexes', 'finishIndexes'])(
   },
 )
 
-it('README: clusters are bound by identity, so other names for the same hosts are the same clusters', async () => {
+it('README: tandem recognizes a cluster by its identity, so a restart accepts other host names of the same cluster', async () => {
   const predecessor = await startedSync()
   await predecessor.kill9()
   await things(pair.sourceClient).insertOne({ _id: 'by another name' })
@@ -263,7 +263,7 @@ it('README: a restart with the clusters swapped is refused', async () => {
   await expectEqualClusters()
 })
 
-it('README: a restart refuses a foreign sync record on the source that describes a reversal which never happened', async () => {
+it('README: a restart is refused while the source holds a foreign sync record, which describes a reversal that never happened', async () => {
   const predecessor = await startedSync()
   await predecessor.stop()
   await things(pair.sourceClient).insertOne({ _id: 'away' })
@@ -307,7 +307,7 @@ async function expectRefusedAtRestart(uris: Uris, error = 'ClusterIdentityChange
   expect([await contents(pair.source.uri), await contents(pair.destination.uri)]).toEqual(before)
 }
 
-/** Every collection with its number of documents. */
+/** Returns the name of every collection with its number of documents. */
 async function contents(uri: string): Promise<string[]> {
   await using client = new MongoClient(uri)
   const found: string[] = []

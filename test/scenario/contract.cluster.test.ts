@@ -8,7 +8,7 @@ import { holdCommand as holdCommandOf, holdCopy as holdCopyOf } from '../support
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** Commands and states as docs/contract.md defines them, observed over HTTP. See test/contract.md. */
+/** Compares commands and states, as seen over HTTP, with their definitions in docs/contract.md. See test/contract.md. */
 
 const pair = pairedSets()
 
@@ -19,8 +19,6 @@ const startInstance = pair.startInstance
 
 const holdCopy = (namespace: string) => holdCopyOf(pair.destinationClient, namespace)
 const holdCommand = (command: string, namespace: string) => holdCommandOf(pair.destinationClient, command, namespace)
-
-/** Commits as soon as `canCommit` is true, which promises that a commit succeeds. */
 
 async function expectEqualClusters(): Promise<void> {
   const { differences, equal } = await compareClusters(pair.source.uri, pair.destination.uri)
@@ -85,7 +83,7 @@ describe('a whole sync', () => {
     await using tandem = await startInstance()
     await startSync(tandem)
     await held.reached()
-    // These writes come while the collection is copied: the copy, the change stream or both read them.
+    // These writes happen while the collection is copied: the copy, the change stream or both read them.
     await app(pair.sourceClient, 'things').deleteMany({ _id: { $lt: 10 } })
     await app(pair.sourceClient, 'things').updateMany({ _id: { $gte: 1490 } }, { $set: { changed: true } })
     await app(pair.sourceClient, 'things').insertOne({ _id: 5000 })
@@ -172,7 +170,7 @@ describe('commands and states', () => {
     expect(await stored()).toEqual(before)
     expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', info: 'collection copy' })
     await held.release()
-    // The commit follows the first progress that shows canCommit.
+    // This helper sends the commit right after the first progress that shows canCommit.
     await commit(tandem)
   })
 
@@ -192,7 +190,7 @@ describe('commands and states', () => {
     expect(await stored()).toEqual(before)
     expect(await tandem.progress()).toMatchObject({ state: 'RUNNING', directionMapping: progress.directionMapping })
     await commit(tandem)
-    // The write blocking of the first start applies: the source is writable.
+    // The write blocking of the first start still applies, so the source accepts writes.
     await app(pair.sourceClient, 'things').insertOne({ _id: 2 })
   })
 
@@ -265,17 +263,17 @@ describe('commands and states', () => {
     await commit(tandem)
   }
 
-  /** The fields of the progress that only a command or a failure changes. */
+  /** Returns the fields of the progress that only a command or a failure changes. */
   function stableFields({ state, canCommit, canWrite, info, directionMapping, failure }: Progress): unknown {
     return { state, canCommit, canWrite, info, directionMapping, failure }
   }
 
-  /** Waits until the state is stored: progress shows a state a moment before that. */
+  /** Waits until the end of the first verification is stored. Progress shows it a moment earlier. */
   async function readinessStored(): Promise<void> {
     await vi.waitFor(async () => expect(JSON.stringify(await stored())).toMatch(/initiallyVerified\W+true/), patience)
   }
 
-  /** The stored state from which a restart would continue, without positions. */
+  /** Returns the stored state from which a restart would continue, without positions. */
   async function stored(): Promise<Document[]> {
     const internal = pair.destinationClient.db(metadataDatabase)
     const [sync, instances] = await Promise.all([

@@ -8,7 +8,7 @@ import { seedData } from '../support/seed-data.ts'
 import { type Faults, startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 import { createWorkload, type Workload } from '../support/workload.ts'
 
-/** The coordinator dies while another convergence is prepared, and while it runs. A workload goes on meanwhile. */
+/** The coordinator dies while it prepares another convergence, and while it converges. A workload runs meanwhile. */
 
 const pair = pairedSets({ source: smallOplog(64) })
 const steps = ['replan', 'replanCollections', 'replanDefinitions', 'replanEnd'] as const
@@ -18,14 +18,14 @@ const until = (holds: () => unknown) =>
 
 const uris = () => ({ cluster0: pair.source.uri, cluster1: pair.destination.uri })
 
-/** An instance that has connected. */
+/** Starts an instance, and waits until it has connected to both clusters. */
 async function start(id: string, faults: Faults = {}): Promise<Tandem> {
   const tandem = await startTandem({ ...uris(), id, faults })
   await until(() => tandem.progress().then(() => true))
   return tandem
 }
 
-/** The caller that awaits it gets the error. */
+/** Runs the workload in the background. A caller that awaits the returned promise gets the workload's error. */
 function write(workload: Workload, ended: AbortSignal): Promise<unknown> {
   const writing = workload.run(ended)
   writing.catch(() => {})
@@ -62,12 +62,12 @@ test.each(steps)('an instance that is killed at %s continues by itself, and both
 
   await using faulty = await start('a', { crashAt: step })
   await until(async () => (await faulty.progress()).state === 'PAUSED')
-  await faulty.post('resume').catch(() => {}) // it may die before it answers
+  await faulty.post('resume').catch(() => {}) // the instance may die before it answers
   await until(() => !faulty.isRunning())
   const ended = new AbortController()
   const writing = write(workload, ended.signal)
   await using last = await start('a')
-  // It died before its resume was stored.
+  // In this case the instance died before it had stored the resume.
   if ((await last.progress()).state === 'PAUSED') expect(await last.post('resume')).toMatchObject({ status: 200 })
   await last.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 180, what: 'canCommit' })
   ended.abort()
@@ -80,7 +80,7 @@ test.each(steps)('an instance that is killed at %s continues by itself, and both
 })
 
 test.each(['replanCollections', 'while it converges'] as const)(
-  'the coordinator of two instances is killed (%s) and never returns: the other ends the convergence',
+  'after the coordinator of two instances is killed (%s) for good, the other instance completes the convergence',
   async (moment) => {
     const workload = await seeded(`two, ${moment}`)
     const instances = await startInstances(['a', 'b'], uris())
@@ -89,7 +89,7 @@ test.each(['replanCollections', 'while it converges'] as const)(
       await lose(instances.members.values(), workload)
       const isAtStep = moment === 'replanCollections'
       if (isAtStep) {
-        // It's alone, so it coordinates.
+        // Only a is resumed, and b stays PAUSED, so a becomes the coordinator.
         await instances.members.get('a')?.stop()
         await instances.start('a', { faults: { crashAt: moment } })
         await until(

@@ -8,7 +8,7 @@ import { convergencesOf, failedForOplog, loseHistory, smallOplog } from '../supp
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** A sync whose position is in no oplog any more is resumed: it converges, and both clusters are equal afterwards. */
+/** A sync is resumed after the source's oplog has lost its position. The sync converges, and both clusters become equal. */
 
 const pair = pairedSets({ source: smallOplog(6) })
 
@@ -20,7 +20,7 @@ async function pausedThenLost(running: Tandem): Promise<void> {
 }
 
 test.each([true, false])(
-  'README: a resume from PAUSED after the oplog was lost converges whatever has changed meanwhile (verification: %s)',
+  'README: a resume from PAUSED after the oplog has rolled over converges everything that has changed meanwhile (verification: %s)',
   async (enabled) => {
     await seedEachKind(pair.sourceClient)
     await using tandem = await pair.startInstance()
@@ -38,13 +38,13 @@ test.each([true, false])(
   },
 )
 
-test('a resume is refused while a commit is under way that cannot read the oplog; abort, then resume converges', async () => {
+test('when a commit fails because the oplog has rolled over, resume is refused until an abort, and then converges', async () => {
   await seedEachKind(pair.sourceClient)
   await using tandem = await pair.startInstance()
   await startSync(tandem, { verification: { enabled: false } })
   await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 60, what: 'canCommit' })
   const admin = pair.sourceClient.db('admin')
-  // The commit timestamp cannot be taken as long as this lasts.
+  // While this fail point is on, tandem cannot take the commit timestamp.
   await admin.command({
     configureFailPoint: 'failCommand',
     mode: 'alwaysOn',
@@ -71,7 +71,7 @@ test('a resume is refused while a commit is under way that cannot read the oplog
   await commitEqual(tandem, pair)
 })
 
-test('README: of two instances that are resumed after the oplog was lost, one requests the convergence', async () => {
+test('README: when two instances are resumed after the oplog has rolled over, only one of them requests the convergence', async () => {
   await seedEachKind(pair.sourceClient)
   await using several = await pair.startInstances('a', 'b')
   for (const one of several.members.values()) await startSync(one, {})
@@ -81,7 +81,7 @@ test('README: of two instances that are resumed after the oplog was lost, one re
   await loseHistory(pair.sourceClient)
   const [first, second] = [...several.members.values()] as [Tandem, Tandem]
 
-  // The other one is PAUSED meanwhile, and does not prevent it.
+  // The second instance is still PAUSED, and does not prevent the convergence.
   expect(await first.post('resume')).toMatchObject({ status: 200 })
   await first.waitFor(({ info }) => info === 'collection copy', { timeoutSeconds: 30, what: 'converging' })
   const stages = pair.destinationClient.db(metadataDatabase).collection('stages')

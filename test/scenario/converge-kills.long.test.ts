@@ -4,7 +4,7 @@ import { kill, stop } from '../faults/instance-faults.ts'
 import { type InstanceFault, migrateBySeveral } from '../faults/several-instances.ts'
 import { converging } from '../support/older-copy.ts'
 
-/** A fixed sample of what `npm run chaos -- --converge 100` runs in full. A failing test names its seed for a replay there. */
+/** Runs a fixed sample of the cases of `npm run chaos -- --converge 100`. A failed test names the seed with which to replay it there. */
 
 let pair: Pair
 beforeAll(async () => {

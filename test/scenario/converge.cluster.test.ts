@@ -21,7 +21,7 @@ const converge = { existingData: 'converge' } as const
 
 type Any = { _id: unknown; [field: string]: unknown }
 
-/** The number of documents written in a database of the destination since `from`, according to its oplog. */
+/** Returns how many documents have been written to a database of the destination since `from`, according to the oplog. */
 async function writtenSince(from: Document, database: string): Promise<number> {
   const entries = pair.destinationClient
     .db('local')
@@ -99,7 +99,7 @@ test('all existing data and definitions on the destination become equal to the s
   const [source, destination] = [pair.sourceClient.db('app'), pair.destinationClient.db('app')]
   const both = [source, destination]
 
-  // Documents: other types, other order of fields, other spellings of an _id, extra and missing ones.
+  // Some documents differ in types, in the order of fields or in the spelling of their _id; some are extra, and some are missing.
   const ids = [new Int32(1), Long.fromInt(2), new Double(3), 'text', null, { k: 1 }, new Date(5)] as never[]
   await source.collection('documents').insertMany(ids.map((_id) => ({ _id, a: 1, b: 'x' })))
   const spellings = [Long.fromInt(1), new Double(2), new Int32(3), 'text', null, { k: 1 }, new Date(5)] as never[]
@@ -109,7 +109,7 @@ test('all existing data and definitions on the destination become equal to the s
     .insertMany([{ _id: 'extra' as never }, { _id: { k: Long.fromInt(2) } as never }])
   await source.collection('documents').insertOne({ _id: 'missing' as never })
 
-  // Indexes and options.
+  // Indexes and collection options differ.
   for (const db of both)
     await db.collection('indexed').insertMany(Array.from({ length: 20 }, (_, at) => ({ at, same: 1 })))
   await destination.collection('indexed').deleteMany({})
@@ -131,7 +131,7 @@ test('all existing data and definitions on the destination become equal to the s
   await destination.createCollection('validated', { validator: { b: { $exists: true } }, validationAction: 'warn' })
   await destination.collection('validated').insertOne({ b: 1 })
 
-  // Options that no command can change.
+  // No command can change these options.
   await source.createCollection('capped', { capped: true, size: 100_000, max: 10 })
   await destination.createCollection('capped', { capped: true, size: 4_096 })
   await source.createCollection('uncapped')
@@ -144,12 +144,12 @@ test('all existing data and definitions on the destination become equal to the s
     await source.collection<Any>(name).insertMany([1, 2, 3].map((_id) => ({ _id, on: 'source' })))
     await destination.collection<Any>(name).insertMany([3, 2, 4].map((_id) => ({ _id, on: 'destination' })))
   }
-  // Collections with equal collations: each _id occurs in two spellings.
+  // The collations are equal, and each cluster spells the same _id differently.
   for (const db of both) await db.createCollection('spelled', { collation: { locale: 'en', strength: 2 } })
   await source.collection<Any>('spelled').insertMany([{ _id: 'abc' }, { _id: 'DEF', same: 1 }, { _id: 'g' }])
   await destination.collection<Any>('spelled').insertMany([{ _id: 'ABC' }, { _id: 'def', same: 1 }, { _id: 'H' }])
 
-  // Views in place of collections, and the reverse.
+  // One cluster has a view under the name of a collection on the other.
   await destination.createCollection('viewed', { viewOn: 'documents', pipeline: [] })
   await source.collection('viewed').insertOne({ a: 1 })
   await source.createCollection('view', { viewOn: 'documents', pipeline: [{ $match: { a: 1 } }] })
@@ -161,7 +161,7 @@ test('all existing data and definitions on the destination become equal to the s
   await destination.createCollection('plain', { timeseries: { timeField: 't' } })
   await destination.collection('plain').insertOne({ t: new Date() })
 
-  // Namespaces that the source does not have.
+  // The source does not have these namespaces.
   await destination.collection('extra').insertOne({ a: 1 })
   await pair.destinationClient.db('extra').collection('extra').insertOne({ a: 1 })
   await pair.destinationClient.db('extra').createCollection('seen', { viewOn: 'extra', pipeline: [] })

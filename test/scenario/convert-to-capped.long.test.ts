@@ -21,7 +21,7 @@ afterEach(async () => {
   several = null
 })
 
-test('two instances under a workload, without a filter: convertToCapped during the copy and while changes are followed', async () => {
+test('two instances without a filter follow convertToCapped under a workload, during the copy and after it', async () => {
   const name = 'convertToCapped under a workload'
   await seedData(pair.source.uri, name, 0.2)
   const app = pair.sourceClient.db('app')
@@ -57,7 +57,7 @@ test('two instances under a workload, without a filter: convertToCapped during t
   expect(differences).toEqual([])
 })
 
-test('convertToCapped on the present source is followed after a reversal', async () => {
+test('a reversal follows a convertToCapped on the new source', async () => {
   await things(reversiblePair.leftClient).insertMany(Array.from({ length: 500 }, (_, _id) => ({ _id })))
   await using tandem = await reversiblePair.commitSync()
   const { left, right, rightClient } = reversiblePair

@@ -2,7 +2,7 @@ import { afterEach, expect, test } from 'vitest'
 import { expectAccepted, type Instances, startInstances } from '../support/instances.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 
-/** The bytes copied by several instances add up to the total, also when one continues the segments of another. */
+/** The copied bytes of all instances add up to the total, also when one instance continues the segments of another. */
 
 const pair = pairedSets()
 const KiB = 1024
@@ -26,7 +26,7 @@ async function limit(
   expect(response.status).toBe(200)
 }
 
-test('a paused instance does not count segments that another instance has taken over', async () => {
+test('a paused instance does not report the copied bytes of segments that another instance has taken over', async () => {
   const text = 'x'.repeat(documentBytes)
   const contents = Array.from({ length: documents }, (_, _id) => ({ _id, text }))
   for (const name of collections) {

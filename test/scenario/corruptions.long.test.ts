@@ -10,8 +10,8 @@ beforeAll(async () => {
 afterAll(() => pair?.[Symbol.asyncDispose]())
 
 /**
- * A sample of what `npm run mutations` runs in full: documents, definitions, lost events and a change that the source overwrites,
- * in each phase.
+ * A sample of the corruptions of `npm run mutations`: damaged documents and definitions, a lost event, and a change that the
+ * source then overwrites. The sample contains each phase.
  */
 const sample: [Phase, string, 'reported' | 'gone'][] = [
   ['copying', 'a missing document', 'reported'],

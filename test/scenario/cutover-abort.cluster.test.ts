@@ -11,7 +11,7 @@ import { slowness } from '../support/slowness.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** Three ways undo a commit before `canWrite`: `abort`, a rehearsal (`dryRun`) and a time limit (`maxSeconds`). */
+/** Before `canWrite`, a commit is undone in three ways: by `abort`, as a rehearsal (`dryRun`), or by its time limit (`maxSeconds`). */
 
 const pair = pairedSets()
 const patience = { timeout: 20_000, interval: 20 }
@@ -36,7 +36,7 @@ const lastRehearsal = (progress: Progress) => (progress as Progress & { lastRehe
 const running = (tandem: Tandem): Promise<Progress> =>
   tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 20, what: 'RUNNING again' })
 
-/** A sync that is ready to commit and blocks the source during the commit. */
+/** Starts a sync that blocks the source during the commit, and waits until it is ready to commit. */
 async function ready(): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const tandem = await pair.startInstance()
@@ -45,10 +45,10 @@ async function ready(): Promise<Tandem> {
   return tandem
 }
 
-/** Holds a commit after every constraint on the destination is restored and before writes are enabled. */
+/** Holds a commit at the collMod that restores the expiry of `app.expiring`, shortly before it enables writes. */
 const holdBeforeDecision = () => holdTandem(pair.destinationClient, 'collMod', 'app.expiring')
 
-/** The source accepts writes, the sync applies them, and a commit succeeds with them. */
+/** Expects that the source accepts writes, that the sync applies them, and that a commit succeeds with them. */
 async function expectGoesOn(...instances: Tandem[]): Promise<void> {
   await vi.waitFor(async () => {
     expect(await writesBlocked(pair.sourceClient)).toBe(false)
@@ -106,7 +106,7 @@ describe('abort', () => {
     await expectGoesOn(tandem)
   })
 
-  it('ends the commit on all instances when one of them receives it', async () => {
+  it('that one instance receives ends the commit on all instances', async () => {
     await seedForCutover(pair.sourceClient)
     instances = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
     await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
@@ -122,7 +122,7 @@ describe('abort', () => {
       await using held = await failPoint(pair.destinationClient, 'failCommand', {
         failCommands: ['collMod'],
         namespace: 'app.expiring',
-        errorCode: 262, // retryable
+        errorCode: 262, // a retryable error
       })
       expectAccepted(await instances.post('commit'))
       await held.reached()
@@ -132,7 +132,7 @@ describe('abort', () => {
     await expectGoesOn(coordinator, follower)
   })
 
-  it('survives a crash after it was acknowledged', async () => {
+  it('is completed after a restart if the instance crashes after it has acknowledged the abort', async () => {
     {
       await using tandem = await ready()
       await using held = await holdBeforeDecision()
@@ -150,7 +150,7 @@ describe('abort', () => {
 it('a rehearsal (dryRun) reports the write outage and its verdict, and returns to RUNNING by itself with the destination blocked', async () => {
   await using tandem = await ready()
   const rehearse = async (): Promise<Rehearsal> => {
-    // The sync undoes the previous rehearsal first.
+    // Wait until the sync has undone the previous rehearsal.
     const before = lastRehearsal(await canCommit(tandem))?.at
     expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
     const isRehearsed = (now: Progress) => now.state === 'RUNNING' && (lastRehearsal(now)?.at ?? before) !== before
@@ -182,7 +182,7 @@ it('a rehearsal (dryRun) reports the write outage and its verdict, and returns t
   await expectGoesOn(tandem)
 })
 
-it('a commit that does not reach canWrite within maxSeconds aborts itself, with a warning that names the awaited step', async () => {
+it('a commit that does not reach canWrite within maxSeconds is aborted, and a warning names the step for which it waited', async () => {
   await using tandem = await ready()
   {
     await using _ = await holdTandem(pair.destinationClient, 'collMod', 'app.things')
@@ -195,7 +195,7 @@ it('a commit that does not reach canWrite within maxSeconds aborts itself, with 
   await expectGoesOn(tandem)
 })
 
-/** Polls the write blocking of both clusters until it is stopped. */
+/** Polls the write blocking of both clusters until `stop` is called. */
 function watchWriteBlocking() {
   const stopped = new AbortController()
   const watching = {

@@ -10,7 +10,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
-/** A process crashes between the last check of a commit and `canWrite`. Acknowledged writes of users are never lost. */
+/** When a process crashes between the last check of a commit and `canWrite`, no acknowledged write of a user is lost. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -24,7 +24,7 @@ async function commitDiesAt(step: string, enableUserWriteBlocking: string): Prom
   await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
 }
 
-/** Rewrites the stored state to that of a release without a stored decision, which crashed right after the unblocking. */
+/** Rewrites the stored state to that of an earlier release, which stored no decision, after a crash right after the unblocking. */
 async function asEarlierRelease(): Promise<void> {
   const stored = pair.destinationClient.db(metadataDatabase)
   const stages = stored.collection<{ _id: string; context?: { commitTimestamp: string } }>('stages')
@@ -48,7 +48,7 @@ async function asEarlierRelease(): Promise<void> {
 }
 
 it.each(['this release', 'the earlier release'])(
-  'writes of users on the destination after a crash of %s that follows the unblocking are kept and never refused',
+  'after a crash of %s right after the unblocking, writes of users on the destination are kept and never refused',
   async (release) => {
     await commitDiesAt('unblocked', 'sourceAndDestination')
     if (release === 'the earlier release') await asEarlierRelease()
@@ -74,7 +74,7 @@ it.each(['this release', 'the earlier release'])(
   },
 )
 
-it('a write on the source between a crash before the unblocking of the destination and the restart is migrated, or named in the warnings', async () => {
+it('after a crash before the unblocking of the destination, a write on the source is migrated, or named in the warnings', async () => {
   await commitDiesAt('unblock', 'destinationOnly')
   expect(await writesBlocked(pair.destinationClient)).toBe(true)
   await things(pair.sourceClient).insertOne({ _id: 7001, u: 7001, by: 'the application' })
@@ -89,7 +89,7 @@ it('a write on the source between a crash before the unblocking of the destinati
   }
 })
 
-/** Inserts one document after another until it is stopped. */
+/** Inserts one document after another until `stop` is called. */
 function keepInserting(collection: Collection<Thing>) {
   const stopped = new AbortController()
   const users = { refused: [] as unknown[], acknowledged: 0, stop: async (): Promise<void> => {} }

@@ -3,7 +3,7 @@ import { type Pair, startPair } from '../faults/clusters.ts'
 import { runCommitKill } from '../faults/commit-kill.ts'
 import { type CommitKillPlan, describePlan } from '../faults/commit-kill-plan.ts'
 
-/** A fixed sample of what `npm run chaos -- --commitKills 200` runs in full. */
+/** Runs a fixed sample of the cases of `npm run chaos -- --commitKills 200`. */
 
 let pair: Pair
 beforeAll(async () => {

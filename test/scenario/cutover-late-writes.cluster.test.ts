@@ -9,7 +9,7 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 /**
  * With `destinationOnly` the source is never blocked, so the application may write there at any moment of a commit. Such a
- * write either makes the commit fail or is named in the warnings; no write is lost without a message.
+ * write makes the commit fail, or the warnings name it. No write is lost without a message.
  */
 
 const pair = pairedSets()
@@ -50,7 +50,7 @@ it('a write on the source between the last check and the unblocking of the desti
     await things(pair.sourceClient).updateOne({ _id: 5 }, { $set: { by: 'the application' } })
   }
   expect((await ended(tandem)).state).toBe('COMMITTED')
-  // The sync does not migrate this write: from the stored decision on, users own the destination.
+  // The sync does not migrate this write, because users own the destination as soon as the decision is stored.
   expect(await things(pair.destinationClient).findOne({ _id: late._id })).toBeNull()
   await vi.waitFor(async () => {
     const { warnings = [] } = await tandem.progress()

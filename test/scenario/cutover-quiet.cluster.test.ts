@@ -6,9 +6,9 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
 /**
- * A commit between idle clusters. By default a primary writes a no-op to its oplog every ten seconds
- * (`periodicNoopIntervalSecs`, 10 at most), which advances its cluster time and the majority commit point. Here it writes none,
- * so a step that needs one never ends.
+ * A commit runs between idle clusters. By default a primary writes a no-op to its oplog every ten seconds
+ * (`periodicNoopIntervalSecs`, at most 10), which advances its cluster time and the majority commit point. In this test the
+ * primaries write no periodic no-ops, so a step that relies on one never ends.
  */
 
 const quiet = { members: 3, extraArgs: ['--setParameter', 'writePeriodicNoops=false'] }

@@ -40,7 +40,7 @@ it('after a restart, a commit is accepted only once the change stream is open at
   const streams = { failCommands: ['aggregate'], namespace: 'admin.$cmd.aggregate', errorCode: 262 }
   await using held = await failPoint(pair.sourceClient, 'failCommand', streams)
   await using tandem = await pair.startInstance()
-  // By the fourth attempt to open the stream, the instance has read the source's cluster time.
+  // Before its fourth attempt to open the stream, the instance has read the source's cluster time.
   await held.reached(4)
   expect(await tandem.progress()).toMatchObject({
     state: 'RUNNING',

@@ -17,7 +17,7 @@ afterEach(async () => {
   instances = null
 })
 
-/** The coordinator of two instances crashes at this step of a commit, as by kill -9. Returns the other instance. */
+/** Commits with two instances, of which the coordinator crashes at this step, as by kill -9. Returns the other instance. */
 async function successorAfterCrashAt(step: string): Promise<Tandem> {
   await seedForCutover(pair.sourceClient)
   const clusters = { cluster0: pair.source.uri, cluster1: pair.destination.uri }
@@ -35,7 +35,7 @@ async function successorAfterCrashAt(step: string): Promise<Tandem> {
   return successor
 }
 
-it('a verdict is valid only in the coordinator term that issued it: the successor names later changes on the destination', async () => {
+it('a verdict is valid only in the coordinator term that issued it, so the successor reports changes that were made on the destination after it', async () => {
   // This step lies between the verdict and the decision to enable writes on the destination.
   const successor = await successorAfterCrashAt('restoreExpiry')
   await pair.destinationClient.db('app').command({
@@ -55,7 +55,7 @@ it('a verdict is valid only in the coordinator term that issued it: the successo
 it.each([
   ['prepareIndexes', 'the sizes of capped collections are restored'],
   ['decide', 'documents may expire on the destination again'],
-])('the successor of a coordinator that crashed at %s, when %s, reports no difference', async (step) => {
+])('the successor of a coordinator that crashed at %s (by then %s) reports no difference', async (step) => {
   const successor = await successorAfterCrashAt(step)
   const { state, failure } = await ended(successor)
   expect([state, failure]).toEqual(['COMMITTED', undefined])

@@ -17,7 +17,7 @@ const storedNames = async (): Promise<string[]> => {
 test.each([
   ['when the rename event is read again', 0],
   ['when the rename event is already processed', 1],
-])('the renamed collection is verified and committed under its new name, %s', async (_when, restarts) => {
+])('tandem verifies and commits the renamed collection under its new name, %s', async (_when, restarts) => {
   const app = pair.sourceClient.db('app')
   for (const name of ['before', 'other']) {
     await app.collection<{ _id: number }>(name).insertMany(Array.from({ length: 50 }, (_, _id) => ({ _id })))
@@ -28,12 +28,12 @@ test.each([
     await canCommit(tandem)
     await tandem.kill9()
   }
-  // The crash leaves the collection renamed on the source and the destination, but not in the catalog.
+  // The test creates the state after such a crash: the collection is renamed on both clusters, but not in the catalog.
   await app.collection('before').rename('after')
   const admin = pair.destinationClient.db('admin')
   await admin.command({ setUserWriteBlockMode: 1, global: false })
   await pair.destinationClient.db('app').collection('before').rename('after')
-  // The verifier has not read the collection yet.
+  // Change the stored state to that of a sync whose verifier has not read any collection yet.
   const internal = pair.destinationClient.db(metadataDatabase)
   await internal.collection('verifiedRanges').deleteMany({})
   const [find, replacement] = ['"initiallyVerified":true', '"initiallyVerified":false']
@@ -48,7 +48,7 @@ test.each([
     await tandem.kill9()
   }
   await using tandem = await pair.startInstance()
-  // A write makes event application find the new name. The first case has no write, so the verifier has to find it.
+  // In the second case a write makes event application find the new name. In the first case the verifier has to find it.
   if (restarts > 0) await app.collection<{ _id: number; n?: number }>('after').updateMany({}, { $set: { n: 1 } })
   await canCommit(tandem)
   await tandem.post('commit')

@@ -8,11 +8,11 @@ import { rowsOf } from '../support/rows.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { conflict, seed, unblocked, unverified } from './dropped-by-another.ts'
 
-/** A collection that somebody else drops on the destination fails the sync or its commit, and converges afterwards. */
+/** When somebody else drops a collection on the destination, the sync or its commit fails. A resume converges the collection. */
 
 const pair = pairedSets()
 
-test('a change of a collection that somebody has dropped on the destination fails the sync, and resume converges it', async () => {
+test('a change to a collection that somebody has dropped on the destination fails the sync, and resume converges the collection', async () => {
   await seed(pair.sourceClient, 'things', 'others')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unverified)
@@ -40,13 +40,13 @@ test('a commit without verification fails when somebody has dropped a collection
   await commitEqual(tandem, pair)
 })
 
-test('a commit without verification finds a collection that somebody drops after the destination was prepared', async () => {
+test('a commit without verification detects that somebody drops a collection while indexes on the destination are prepared', async () => {
   await seed(pair.sourceClient, 'things')
   await rowsOf(pair.sourceClient, 'others').insertOne({ _id: 1 })
   await using tandem = await pair.startInstance()
   await startSync(tandem, unverified)
   await canCommit(tandem)
-  // The preparation has looked for dropped collections before it changes the unique index.
+  // The preparation looks for dropped collections before it changes this unique index, where it is held.
   await using held = await holdTandem(pair.destinationClient, 'collMod', 'app.things')
   expect(await tandem.post('commit')).toEqual(accepted)
   await held.reached()
@@ -59,7 +59,7 @@ test('a commit without verification finds a collection that somebody drops after
   expect((await tandem.progress()).canWrite).toBe(false)
 })
 
-test('a collection that somebody drops on the destination before it is verified fails the sync, and resume converges it', async () => {
+test('a collection that somebody drops on the destination before it is verified makes the sync fail, and resume converges it', async () => {
   await seed(pair.sourceClient, 'things', 'others')
   await using tandem = await pair.startInstance()
   await using held = await holdCopy(pair.destinationClient, 'app.others')
@@ -67,7 +67,7 @@ test('a collection that somebody drops on the destination before it is verified 
   await expect.poll(() => rowsOf(pair.destinationClient, 'things').countDocuments(), { timeout: 30_000 }).toBe(500)
   await tandem.waitFor(({ collectionCopy }) => (collectionCopy?.estimatedCopiedBytes ?? 0) > 0, {
     timeoutSeconds: 30,
-    what: 'things are copied',
+    what: 'copied bytes',
   })
   await rowsOf(pair.destinationClient, 'things').drop()
   await held.release()

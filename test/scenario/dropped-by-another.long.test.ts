@@ -7,11 +7,11 @@ import { rowsOf } from '../support/rows.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { conflict, seed, unverified } from './dropped-by-another.ts'
 
-/** A collection that somebody else drops on the destination. The sync waits ten seconds for it before it fails. */
+/** Somebody else drops a collection on the destination. The sync waits ten seconds for the collection before it fails. */
 
 const pair = pairedSets()
 
-test('a collection that somebody drops on the destination while it is copied fails the sync, and resume converges it', async () => {
+test('a collection that somebody drops on the destination while it is copied makes the sync fail, and resume converges it', async () => {
   await seed(pair.sourceClient, 'things', 'others')
   await using tandem = await pair.startInstance()
   await using held = await holdCopy(pair.destinationClient, 'app.things')
@@ -24,7 +24,7 @@ test('a collection that somebody drops on the destination while it is copied fai
   await commitEqual(tandem, pair)
 })
 
-test('a commit that fails because of a dropped collection is not resumed but aborted, and then resume converges the collection', async () => {
+test('a commit that fails because of a dropped collection cannot be resumed; after an abort, resume converges the collection', async () => {
   await seed(pair.sourceClient, 'things')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unverified)

@@ -2,12 +2,12 @@ import type { MongoClient } from 'mongodb'
 import { expect } from 'vitest'
 import { rowsOf } from '../support/rows.ts'
 
-/** Collections that somebody else drops on the destination. */
+/** Shared parts of the tests in which somebody else drops a collection on the destination. */
 
 export const unblocked = { enableUserWriteBlocking: 'none', verification: { enabled: true } }
 export const unverified = { ...unblocked, verification: { enabled: false } }
 
-/** The failure for `app.things`. */
+/** The failure after `app.things` has been dropped. */
 export const conflict = {
   error: 'DestinationConflict',
   errorDescription: expect.stringContaining('app.things was dropped on the destination by somebody else'),

@@ -37,7 +37,7 @@ async function evict(id: string): Promise<number> {
   return (await leaseOf(id))?.['epoch'] as number
 }
 
-/** Waits until the instance has noticed the eviction and holds a lease again. */
+/** Waits until the instance has detected the eviction of this epoch and holds a lease again. */
 const isBack = (id: string, epoch: number) =>
   vi.waitFor(async () => {
     const lease = await leaseOf(id)
@@ -45,7 +45,7 @@ const isBack = (id: string, epoch: number) =>
     expect(lease?.['epoch']).toBeGreaterThan(epoch)
   }, patience)
 
-/** Makes each write of an instance's snapshot fail with a retryable error, except the first `skip` ones. */
+/** Makes each write of an instance's snapshot fail with a retryable error, except the first `skip` writes. */
 const holdSaves = (skip: number) => {
   const data = { failCommands: ['update'], namespace: `${metadataDatabase}.instances`, errorCode: 262 }
   return failPoint(pair.destinationClient, 'failCommand', data, { skip })
@@ -63,7 +63,7 @@ async function ready(): Promise<Tandem> {
   return tandem
 }
 
-it('a pause is answered by an instance that is evicted while it drains', async () => {
+it('an instance that is evicted while it drains its writes for a pause still answers the pause', async () => {
   await using tandem = await ready()
   const data = { failCommands: ['insert', 'update'], namespace: 'app.things', errorCode: 262 }
   await using _held = await failPoint(pair.destinationClient, 'failCommand', data)
@@ -76,7 +76,7 @@ it('a pause is answered by an instance that is evicted while it drains', async (
   expect(await answer).toEqual(accepted)
 })
 
-it('a commit is completed by an instance that is evicted before it has stored that writes are allowed', async () => {
+it('an instance that is evicted before it has stored that writes are allowed still completes the commit', async () => {
   await using tandem = await ready()
   // The first three writes store the request, the commit timestamp and `reached`. The fourth would store canWrite.
   await using held = await holdSaves(3)
@@ -106,7 +106,7 @@ it('an instance that fails during a commit and is evicted acquires a lease again
   await committed(tandem)
 })
 
-it('an instance that is evicted before it has stored that it is committed stores it and releases its lease', async () => {
+it('an instance that is evicted before it has stored the end of the commit stores it under its next lease, which it then releases', async () => {
   await things('sourceClient').createIndex({ secret: 1 }, { unique: true })
   await using tandem = await ready()
   await things('destinationClient').insertOne({ _id: 'foreign', secret: 1 })
@@ -131,7 +131,7 @@ it('an instance that is evicted before it has stored that it is committed stores
 it('a paused instance whose lease another process took fails with LeaseLost, and refuses resume', async () => {
   await using tandem = await ready()
   expect(await tandem.post('pause')).toEqual(accepted)
-  // A process with the same id takes an expired lease in this way.
+  // This is the update with which a process with the same id takes an expired lease.
   const taken = { $inc: { epoch: 1 }, $set: { incarnation: 'another' } }
   await stored('leases').updateOne({ _id: 'instance:a' }, taken)
   const failed = { timeoutSeconds: 30, what: 'failed' }

@@ -6,12 +6,12 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { rowsOf } from '../support/rows.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** A TTL monitor deletes on the source during the commit. verification-commit.cluster.test.ts tests it with few documents. */
+/** A TTL monitor deletes documents on the source during the commit. verification-commit.cluster.test.ts tests few such deletes. */
 
 const pair = pairedSets()
 
 it('README: more deletes by TTL during the commit than the verifier holds at once are applied too', async () => {
-  // This test deletes in place of the TTL monitors, which take longer.
+  // The test itself deletes the documents, because the TTL monitors would take longer.
   const enableMonitors = async (ttlMonitorEnabled: boolean): Promise<void> => {
     for (const client of [pair.sourceClient, pair.destinationClient]) {
       await client.db('admin').command({ setParameter: 1, ttlMonitorEnabled })
@@ -21,7 +21,7 @@ it('README: more deletes by TTL during the commit than the verifier holds at onc
   try {
     const sessions = rowsOf(pair.sourceClient, 'sessions')
     await sessions.createIndex({ at: 1 }, { expireAfterSeconds: 0 })
-    // This index is prepared before the verdict, where the commit is held.
+    // The commit is held where it prepares this unique index, which happens before the verdict.
     await sessions.createIndex({ u: 1 }, { unique: true })
     const count = 60_500
     await sessions.insertMany(Array.from({ length: count }, (_, _id) => ({ _id, u: _id, at: new Date(1_000) })))
@@ -37,7 +37,7 @@ it('README: more deletes by TTL during the commit than the verifier holds at onc
     await held.reached()
     await sessions.deleteMany({})
     await held.release()
-    // This takes ten seconds. A busy machine takes much longer: rechecks that stay open for five seconds are stored one by one.
+    // This takes ten seconds. It takes much longer on a busy machine, because tandem stores each recheck that stays open for five seconds.
     await tandem.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 240, what: 'committed' })
     expect(await rowsOf(pair.destinationClient, 'sessions').countDocuments()).toBe(0)
     expect((await compareClusters(pair.source.uri, pair.destination.uri)).differences).toEqual([])

@@ -5,7 +5,7 @@ import { type InstanceFault, migrateBySeveral } from '../faults/several-instance
 import { podsAreAllowed } from '../support/pod.ts'
 import { type SteppedClock, startSteppedClock } from '../support/stepped-clock.ts'
 
-/** A fixed sample of what `npm run chaos -- --fencing 200` runs in full. A failing test names its seed for a replay there. */
+/** Runs a fixed sample of the cases of `npm run chaos -- --fencing 200`. A failed test names the seed with which to replay it there. */
 
 let pair: Pair
 let clock: SteppedClock

@@ -3,7 +3,7 @@ import { type Pair, startPair } from '../faults/clusters.ts'
 import { coordinatorDies, cut, joinAndLeave, kill, stop } from '../faults/instance-faults.ts'
 import { type InstanceFault, migrateBySeveral } from '../faults/several-instances.ts'
 
-/** A fixed sample of what `npm run chaos -- --instanceFaults 100` runs in full. A failing test names its seed for a replay there. */
+/** Runs a fixed sample of the cases of `npm run chaos -- --instanceFaults 100`. A failed test names the seed with which to replay it there. */
 
 let pair: Pair
 beforeAll(async () => {
@@ -24,7 +24,7 @@ const sample: [number, number, InstanceFault][] = [
 ]
 
 test.each(sample.map(([seed, instances, fault]) => ({ seed, instances, fault, name: fault.name })))(
-  'seed $seed, $instances instances, $name: the clusters are equal, each epoch has one owner, and takeover is in time',
+  'seed $seed, $instances instances, $name: the clusters are equal, each epoch has one owner, and takeovers are fast enough',
   async ({ seed, instances, fault }) => {
     const result = await migrateBySeveral({ pair, seed, instances, fault, steps: 60 })
     expect(result).toMatchObject({ problems: [] })

@@ -8,7 +8,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { rowsOf } from '../support/rows.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** An instance is killed at a moment at which its successor waits for its lease, or for its last write, to expire. */
+/** An instance is killed. Its successor has to wait until the lease of the killed instance, or its last write, has expired. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -33,7 +33,7 @@ it('afterDataCopy continues after kill -9 during the builds', async () => {
   const others = pair.sourceClient.db('app').collection('others')
   await others.insertMany(rows(10))
   await others.createIndex({ n: 1 })
-  // Builds of indexes on collections that have documents do not end until released.
+  // Until this fail point is released, no index build on a collection with documents ends on the destination.
   await using builds = await failPoint(pair.destinationClient, 'hangAfterStartingIndexBuild', {})
   const isCopied = (tandem: Tandem) =>
     tandem.waitFor(({ info }) => info === 'change event application', {
@@ -60,7 +60,7 @@ it('afterDataCopy continues after kill -9 during the builds', async () => {
   await expectEqual()
 })
 
-it('README: the successor of a coordinator that crashes while it creates collections knows which ones it created', async () => {
+it('README: the successor of a coordinator that crashes while it creates collections knows which ones the coordinator has created', async () => {
   const db = pair.sourceClient.db('app')
   for (const name of ['first', 'second']) await db.collection(name).insertOne({ name })
   const admin = pair.destinationClient.db('admin')

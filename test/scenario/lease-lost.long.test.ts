@@ -7,11 +7,11 @@ import { expectAccepted, type Instances, startInstances } from '../support/insta
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** What an instance answers and stores while it holds no lease, without which it must not store anything. */
+/** Tests what an instance answers and stores while it holds no lease. Without a lease it must not store anything. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
-/** Longer than any command waits for the lease, and far below the half hour for which tandem waits for a cluster. */
+/** This is longer than any command waits for the lease, and far below the half hour for which tandem waits for a cluster. */
 const boundMS = 45_000
 const bytesPerSecond = 2 * 1024 * 1024
 const plain = { enableUserWriteBlocking: 'none', verification: { enabled: false } }
@@ -36,7 +36,7 @@ async function askLimits(tandem: Tandem, change?: Document): Promise<LimitsAnswe
 
 const limitOf = async (tandem: Tandem) => (await askLimits(tandem)).body.limits?.bytesPerSecond
 
-/** The answer, or `no answer` when none arrives within the time limit. */
+/** Resolves with the answer, or with `no answer` when none arrives within the time limit. */
 const bounded = <T>(answer: Promise<T>): Promise<T | 'no answer'> =>
   Promise.race([answer, new Promise<'no answer'>((resolve) => setTimeout(resolve, boundMS, 'no answer').unref())])
 
@@ -58,13 +58,13 @@ async function ready(): Promise<Tandem> {
 const takeLease = () =>
   stored('leases').updateOne({ _id: 'instance:a' }, { $inc: { epoch: 1 }, $set: { incarnation: 'another' } })
 
-/** Until this is released, the instance can neither renew its lease nor acquire one. */
+/** Until the returned fail point is released, the instance can neither renew its lease nor acquire one. */
 const holdLeases = () => holdTandem(pair.destinationClient, 'update', `${metadataDatabase}.leases`)
 
 /** Waits until the lease has not been renewed for so long that its owner no longer writes under it. */
 const isLapsed = async (tandem: Tandem) => {
   const last = (await leaseOf('a'))?.['expiresAt']
-  // The instance stores its position after each change. `retrying` shows that it may not.
+  // The instance stores its position after each change. `retrying` shows that it cannot store the position now.
   await vi.waitFor(
     async () => {
       await pair.sourceClient.db('app').collection('things').insertOne({})
@@ -97,7 +97,7 @@ describe('an instance whose lease another process takes', () => {
     expect(await leaseOf('a')).toMatchObject({ incarnation: 'another' })
   })
 
-  it('is refused soon when it starts while the other process runs, and joins once that has ended', async () => {
+  it('has its start refused soon while the other process runs, and joins once the other process has ended', async () => {
     await using first = await pair.startInstance({ id: 'a' })
     await using second = await pair.startInstance({ id: 'a' })
     await startSync(first, plain)
@@ -176,7 +176,7 @@ describe('an instance that other instances evict', () => {
     expect((await leaseOf('a'))?.['epoch']).toBeGreaterThan(epoch)
   })
 
-  it('stores a failure under its next lease when it cannot store it under the current one', async () => {
+  it('stores a failure under its next lease when it cannot store the failure under the current one', async () => {
     const things = (client: 'sourceClient' | 'destinationClient') =>
       pair[client].db('app').collection<Document>('things')
     await things('sourceClient').createIndex({ secret: 1 }, { unique: true, sparse: true })
@@ -191,7 +191,7 @@ describe('an instance that other instances evict', () => {
     await tandem
       .waitFor(({ retrying }) => retrying?.what === 'writing metadata', { timeoutSeconds: 30, what: 'saving' })
       .catch(
-        () => {}, // the sync has failed again before the resume was stored
+        () => {}, // the sync may fail again before the resume is stored
       )
     const evicted = { buried: true, takesWork: false, expiresAt: new Date(0) }
     const epochs = { epoch: { $add: ['$epoch', 1] }, settled: { $add: ['$epoch', 2] } }

@@ -10,7 +10,7 @@ import { startSync } from '../support/tandem-process.ts'
 const pair = pairedSets()
 const leftOut = expect.stringMatching(/^start left out enableUserWriteBlocking, so only the destination is blocked/)
 
-it('a start without enableUserWriteBlocking carries a warning until the destination accepts writes', async () => {
+it('after a start without enableUserWriteBlocking, progress shows a warning until the destination accepts writes', async () => {
   await using tandem = await pair.startInstance()
   await startSync(tandem)
   expect((await tandem.progress()).warnings).toEqual([leftOut])
@@ -22,7 +22,7 @@ it('a start without enableUserWriteBlocking carries a warning until the destinat
 })
 
 it.each([{ enableUserWriteBlocking: 'destinationOnly' }, { includeNamespaces: [{ database: 'app' }] }])(
-  'a start that mongosync 1.20 would block in the same way carries no warning: %j',
+  'progress shows no warning after a start for which mongosync 1.20 blocks the same clusters: %j',
   async (request) => {
     await using tandem = await pair.startInstance()
     await startSync(tandem, request)

@@ -8,7 +8,7 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 
 const pair = pairedSets()
 const KiB = 1024
-/** Documents of the copy: 800 of 32 KiB, which take 25 seconds at the lowest rate that tandem accepts. */
+/** The copy consists of 800 documents of 32 KiB. It takes 25 seconds at the lowest rate that tandem accepts. */
 const documents = 800
 const documentBytes = 32 * KiB
 const total = documents * documentBytes
@@ -42,7 +42,7 @@ async function commitEqual(tandem: Tandem): Promise<void> {
 }
 
 describe('limits', () => {
-  it('that are set before the start bound the rate of the copy, also after a restart, until they are removed', async () => {
+  it('bound the rate of the copy when they are set before the start, also after a restart, until they are removed', async () => {
     await fill()
     const bytesPerSecond = 1024 * KiB
     const began = performance.now()
@@ -60,7 +60,7 @@ describe('limits', () => {
     expect(limits).toEqual({ bytesPerSecond, readConcurrency: 2, writeConcurrency: 4 })
     expect(info).toBe('collection copy')
     const seconds = (performance.now() - began) / 1_000
-    // The rate bounds the copied bytes, except for the first batches of both processes and the batches that the restart repeats.
+    // The rate bounds the copied bytes. The first batches of both processes, and those that the restart repeats, may exceed it.
     expect(collectionCopy?.estimatedCopiedBytes).toBeLessThan(bytesPerSecond * seconds + 4 * 1024 * KiB)
     expect(collectionCopy?.estimatedCopiedBytes).toBeLessThan(total)
     await limit(tandem, { bytesPerSecond: null, readConcurrency: null })
@@ -85,7 +85,7 @@ describe('limits', () => {
 })
 
 describe('a destination that takes seconds for a write', () => {
-  it('makes the copy back off; progress shows the reason, and the clusters are equal in the end', async () => {
+  it('makes the copy back off; progress shows the reason, and the clusters are equal after the commit', async () => {
     await fill()
     const slow = { failCommands: ['insert'], blockConnection: true, blockTimeMS: 6_000, namespace: 'app.things' }
     await using point = await failPoint(pair.destinationClient, 'failCommand', slow)

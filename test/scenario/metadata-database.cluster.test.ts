@@ -7,7 +7,7 @@ import { accepted, canCommit, commit, committed, failed } from '../support/commi
 import { compareBoth } from '../support/compare-both.ts'
 import { databaseNames } from '../support/databases.ts'
 
-/** The database in which a sync keeps its metadata: the new one, or that of earlier releases for a sync of such a release. */
+/** A new sync keeps its metadata in the new database, and a sync of an earlier release keeps it in the older database. */
 
 const pair = new CleanedPair()
 const { sets } = pair
@@ -16,7 +16,7 @@ const internalOf = async (client: MongoClient): Promise<string[]> =>
 const internal = async () => [await internalOf(sets.sourceClient), await internalOf(sets.destinationClient)]
 const older = (client: MongoClient) => client.db(olderMetadataDatabase).collection<{ _id: string }>('sync')
 
-/** Stores a record as an earlier release does that begins a sync between the same clusters. */
+/** Stores the record with which an earlier release begins a sync between the same clusters. */
 async function storeOlderRecord(): Promise<void> {
   const record = await pair.stored('sync').findOne({ _id: 'sync' })
   if (!record) throw new Error('there is no record')
@@ -41,7 +41,7 @@ it('a new sync keeps its metadata in the new database, and reserves the older na
   await expectEqual()
 })
 
-it('a sync of an earlier release keeps the older database until it is cleaned, also when it is reversed', async () => {
+it('a sync of an earlier release keeps its metadata in the older database until clean removes it, also after a reversal', async () => {
   await (await pair.startedSync({}, pair.reversible)).kill9()
   for (const client of pair.clients) await moveToOlderDatabase(client)
   await sets.sourceClient.db('shop').collection('orders').insertOne({ number: 3 })
@@ -70,7 +70,7 @@ it('a sync of an earlier release keeps the older database until it is cleaned, a
   await commit(tandem)
 })
 
-it('an instance and clean refuse two syncs, one in each database', async () => {
+it('an instance and the clean command refuse to work while each of the two databases holds a sync', async () => {
   await (await pair.startedSync()).kill9()
   await storeOlderRecord()
   await using tandem = await sets.startInstance()
@@ -87,7 +87,7 @@ it('an instance and clean refuse two syncs, one in each database', async () => {
   expect(await pair.footprints()).toEqual(before)
 })
 
-it('a commit is not decided while an earlier release has begun a sync between the same clusters', async () => {
+it('a commit does not enable writes while a sync of an earlier release between the same clusters exists', async () => {
   await using tandem = await pair.startedSync()
   await storeOlderRecord()
   expect(await tandem.post('commit')).toEqual(accepted)

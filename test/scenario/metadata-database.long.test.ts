@@ -3,7 +3,7 @@ import { olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import { CleanedPair } from '../clean/cleaned-pair.ts'
 import { accepted, canCommit, failed } from '../support/commits.ts'
 
-/** An earlier release begins a sync while one of this release runs. The instance looks for it twice a minute. */
+/** An earlier release begins a sync while a sync of this release runs. The instance looks for such a sync twice a minute. */
 
 const pair = new CleanedPair()
 

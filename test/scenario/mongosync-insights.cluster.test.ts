@@ -70,7 +70,7 @@ it('a whole run can be read from the log as Mongosync Insights reads it', async 
     expect(read.responses.map(({ uri }) => uri)).toEqual(
       expect.arrayContaining(['/api/v1/start', '/api/v1/progress', '/api/v1/commit']),
     )
-    // A run without a new state or phase writes these lines once a minute.
+    // As long as neither the state nor the phase changes, tandem writes these lines only once a minute.
     expect(read.replication.length).toBeLessThan(12)
   } finally {
     await rm(folder, { recursive: true, force: true })

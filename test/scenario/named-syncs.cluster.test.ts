@@ -7,7 +7,7 @@ import { databaseNames } from '../support/databases.ts'
 import { borrowReplicaSet } from '../support/kept-sets.ts'
 import { startTandem, type Tandem } from '../support/tandem-process.ts'
 
-/** Several syncs with names of their own into one destination. */
+/** Several named syncs write to one destination. */
 
 const pair = new CleanedPair()
 const { sets } = pair
@@ -65,7 +65,7 @@ it('run, restart, commit and are cleaned independently of each other', async () 
   expect((await compareBoth(sets.source.uri, sets.destination.uri)).differences).toEqual([])
 })
 
-it('are refused if their filters overlap or one blocks writes, by names that differ in case, and nothing is changed', async () => {
+it('are refused if their filters overlap, if one blocks writes, or if their names differ only in case; a refusal changes nothing', async () => {
   await fill('app', 'shop')
   await using one = await named('one')
   expect(await one.post('start', of('app'))).toEqual(accepted)
@@ -111,7 +111,7 @@ it('are refused if their filters overlap or one blocks writes, by names that dif
   expect(await record(`${metadata}_one`)).toEqual(before)
 })
 
-it('may sync one database under several names, and are refused if they meet under one name', async () => {
+it('may copy one database under different names, and are refused if two of them write to the same name', async () => {
   await fill('app', 'shop')
   const remap = (from: string, to: string) => ({
     ...of(from),
@@ -129,7 +129,7 @@ it('may sync one database under several names, and are refused if they meet unde
   expect(await two.post('start', remap('app', 'copy'))).toEqual(accepted)
   await using three = await named('three')
   expect((await three.post('start', of('copy'))).body).toMatchObject({ error: 'SyncsOverlap' })
-  // The name on the source is free on the destination, but the sync "one" uses it there.
+  // No sync writes to `shop` on the destination: the sync "two", which selects it under another name, was refused.
   expect(await three.post('start', of('shop'))).toEqual(accepted)
   await Promise.all([one, two, three].map(canCommit))
   await rows(sets.sourceClient, 'app').insertOne({ _id: 3 })
@@ -140,7 +140,7 @@ it('may sync one database under several names, and are refused if they meet unde
   expect(await rows(sets.destinationClient, 'copy').countDocuments()).toBe(3)
 })
 
-it('that overlap and are started at the same moment do not both begin', async () => {
+it('do not both begin if they overlap and are started at the same moment', async () => {
   await fill('app')
   await using one = await named('one')
   await using two = await named('two')
@@ -152,7 +152,7 @@ it('that overlap and are started at the same moment do not both begin', async ()
   expect(records.filter((one) => one !== null)).toHaveLength(begun.length)
 })
 
-it('from one source into two destinations do not disturb each other', async () => {
+it('do not disturb each other if they have the same source and different destinations', async () => {
   const other = await borrowReplicaSet()
   await using client = new MongoClient(other.uri)
   try {

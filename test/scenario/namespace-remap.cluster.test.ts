@@ -42,10 +42,10 @@ test('changes of every kind arrive under the other names, and nothing else chang
   const { sourceClient, destinationClient } = pair
   await seedEachKind(sourceClient)
   await sourceClient.db('Store').collection<Row>('things').insertMany(rows(3))
-  // On the destination this name belongs to no database of the source. `Store` is the one that would have it there.
+  // No database of the source is called `emptied` on the destination, so this database stays unchanged there.
   await destinationClient.db('emptied').collection<Row>('things').insertMany(rows(7))
   await destinationClient.db('emptied').createCollection('view', { viewOn: 'things', pipeline: [] })
-  // What converges, and what the source does not have. Nothing is called `app` there.
+  // `Store.dropped` converges, and `Store.stale` does not exist on the source.
   await destinationClient.db('Store').collection<Row>('dropped').insertMany(rows(9))
   await destinationClient.db('Store').collection<Row>('stale').insertMany(rows(9))
   const foreign = () => fingerprints(pair.destination.uri, (database) => database === 'emptied')
@@ -56,7 +56,7 @@ test('changes of every kind arrive under the other names, and nothing else chang
   await changeEachKind(sourceClient)
   await sourceClient.db('Store').collection<Row>('things').insertOne({ _id: 9 })
   await sourceClient.db('emptied').collection<Row>('again').insertMany(rows(5))
-  // Into another database of the sync, under its other name.
+  // This rename moves a collection into another renamed database.
   await sourceClient.db('admin').command({ renameCollection: 'emptied.again', to: 'app.moved' })
   await sourceClient.db('emptied').collection<Row>('last').insertMany(rows(2))
   await commit(running)
@@ -215,4 +215,25 @@ test('starts and filters that would bring two databases together are refused, an
     selects: (database) => database === 'shop' || database === 'zoo',
   })
   expect(compared.differences).toEqual([])
+})
+
+test('a collection whose name would be too long on the destination ends the sync by name, and resume continues without it', async () => {
+  const { sourceClient } = pair
+  await sourceClient.db('shop').collection<Row>('orders').insertMany(rows(3))
+  const namespaceRemap = [rename('shop', 'department_store')]
+  const running = await start({ namespaceRemap, includeNamespaces: [{ database: 'shop' }] })
+  await canCommit(running)
+  const long = 'x'.repeat(245)
+  await sourceClient.db('shop').collection<Row>(long).insertMany(rows(2))
+  const { failure } = await failed(running)
+  expect(failure).toMatchObject({
+    error: 'UnsupportedCollection',
+    errorDescription: expect.stringMatching(/would be department_store\.x+ on the destination, which has 262 bytes/),
+  })
+  await sourceClient.db('shop').collection(long).rename('short')
+  expect(await running.post('resume')).toEqual(accepted)
+  await canCommit(running)
+  await commit(running)
+  const renames = { renamed: { shop: 'department_store' } }
+  expect((await compareBoth(pair.source.uri, pair.destination.uri, renames)).differences).toEqual([])
 })

@@ -10,14 +10,14 @@ import { seedData } from '../support/seed-data.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'
 
-/** `copyInNaturalOrder`: a collection with random `_id`s is read once, in the order of the disk, also after kill -9. */
+/** With `copyInNaturalOrder`, tandem reads a collection with random `_id`s once, in natural order, also after kill -9. */
 
 const pair = pairedSets()
 const seed = process.env['TANDEM_SEED'] ?? 'natural order'
 const documents = 5_000
 const documentBytes = 10_000
 
-/** Collections of about 50 MB, so that each has more than one segment, with random `_id`s. */
+/** Creates collections with random `_id`s. Each has about 50 MB, so that it would have several segments in `_id` order. */
 async function load(...names: string[]): Promise<void> {
   const text = 'x'.repeat(documentBytes)
   for (const name of names) {
@@ -31,12 +31,12 @@ async function load(...names: string[]): Promise<void> {
 }
 
 interface Reads {
-  /** Finds in natural order, from the beginning and resumed. */
+  /** The numbers of finds in natural order that began at the first record, and of those that resumed at a token. */
   begun: number
   resumed: number
-  /** Documents that finds in natural order and their getMores have returned. */
+  /** The number of documents that finds in natural order and their getMores have returned. */
   documents: number
-  /** Finds over a range of `_id`s. */
+  /** The number of finds over a range of `_id`s. */
   ranges: number
 }
 
@@ -65,7 +65,7 @@ async function limit(
   expect(response.status).toBe(200)
 }
 
-/** The instances that are copying a segment and have stored a position in it. */
+/** Returns the instances that are copying a segment and have stored a position (a token) in it. */
 async function ownersWithTokens(): Promise<string[]> {
   const segments = pair.destinationClient.db(metadataDatabase).collection('segments')
   const owners = await segments.distinct('ownerID', { done: false, 'tokens.0': { $exists: true } })
@@ -78,7 +78,7 @@ const copiedAtLeast = (tandem: Tandem, bytes: number) =>
     what: `${bytes} bytes copied`,
   })
 
-test('under a random workload, a copy that is killed twice resumes by its tokens and ends equal', async () => {
+test('under a random workload, a copy that is killed twice resumes at its stored tokens, and both clusters become equal', async () => {
   await seedData(pair.source.uri, seed, 0.1)
   await load('uuids')
   const changed = pair.sourceClient.db('bulk').collection<{ _id: string; text: string }>('uuids')
@@ -90,7 +90,7 @@ test('under a random workload, a copy that is killed twice resumes by its tokens
     if (round === 1) await startSync(tandem, request)
     await copiedAtLeast(tandem, round * 12_000_000)
     await workload.runSteps(10)
-    // Deletes and updates documents that are copied, and others that are not.
+    // Change documents that are already copied, and others that are not copied yet.
     const some = await changed.aggregate([{ $sample: { size: 200 } }, { $project: { _id: 1 } }]).toArray()
     await changed.deleteMany({ _id: { $in: some.slice(0, 50).map(({ _id }) => _id) } })
     await changed.updateMany({ _id: { $in: some.slice(50).map(({ _id }) => _id) } }, { $set: { text: `${round}` } })
@@ -101,9 +101,9 @@ test('under a random workload, a copy that is killed twice resumes by its tokens
   await canCommit(tandem)
   const reads = await readsOf('uuids')
   expect(reads.begun).toBe(1)
-  // A read whose token names a document that was deleted is repeated with an earlier token.
+  // If the document of a token was deleted, tandem repeats the find with an earlier token. So there may be more than two.
   expect(reads.resumed).toBeGreaterThanOrEqual(2)
-  // Each kill may lose the position of the batches that were read within the last moments: at most 10 MB.
+  // Each kill may lose the positions of the last batches, so the next process reads at most 10 MB again.
   expect(reads.documents).toBeLessThan(documents * 1.5)
   // Only the verifier reads ranges.
   expect(reads.ranges).toBeGreaterThan(0)
@@ -111,12 +111,12 @@ test('under a random workload, a copy that is killed twice resumes by its tokens
   await commitEqual(tandem, pair)
 })
 
-test('two instances copy different collections in natural order, and one continues those of the other', async () => {
+test('two instances copy different collections in natural order, and one continues the collections of the other after a kill', async () => {
   await load('one', 'two', 'three')
   const instances = await pair.startInstances('a', 'b')
   try {
     await instances.allReach(({ state }) => state === 'IDLE', 'IDLE')
-    // An instance claims two of the three segments at most until it has copied one, and so leaves one to the other.
+    // Until an instance has copied a segment, it claims at most two of the three segments, so the other instance gets one.
     for (const tandem of instances.members.values()) {
       await limit(tandem, { bytesPerSecond: 2_000_000, readConcurrency: 1 })
     }

@@ -6,14 +6,14 @@ import { canCommit } from '../support/commits.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** A copy in natural order when another member, with other record ids, becomes the primary. */
+/** Another member of the source, with other record ids, becomes the primary during a copy in natural order. */
 
 const pair = pairedSets({ source: { members: 3 } })
 const documents = 5_000
 
 /**
- * Answered finds in natural order, in their order, of each member of the source that answered one. A find that failed is
- * left out: while a primary steps down, tandem sends some finds again.
+ * Returns the finds in natural order that each member of the source has answered, oldest first, for each member that answered
+ * any. Failed finds are left out, because tandem sends some finds again while a primary steps down.
  */
 async function finds(): Promise<('begun' | 'resumed')[][]> {
   const byMember: ('begun' | 'resumed')[][] = []
@@ -28,7 +28,7 @@ async function finds(): Promise<('begun' | 'resumed')[][]> {
   return byMember
 }
 
-test('begins again on the new primary, under changes, and ends equal', async () => {
+test('the copy begins again on the new primary, under writes, and both clusters become equal', async () => {
   const text = 'x'.repeat(10_000)
   const collection = pair.sourceClient.db('bulk').collection<{ _id: string; text: string }>('uuids')
   for (let from = 0; from < documents; from += 500) {
@@ -56,7 +56,7 @@ test('begins again on the new primary, under changes, and ends equal', async () 
   await collection.updateMany({ _id: { $gt: 'e' } }, { $set: { text: 'changed' } })
   await limit(null)
   await canCommit(tandem)
-  // Record ids belong to one member, so each primary begins. It may resume at its own record ids.
+  // A record id is valid on one member only, so the copy begins once on each primary. It may resume at record ids of that primary.
   const byMember = await finds()
   expect(byMember.length).toBeGreaterThanOrEqual(2)
   expect(byMember.map(([first]) => first)).toEqual(byMember.map(() => 'begun'))

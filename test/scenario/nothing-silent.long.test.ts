@@ -7,7 +7,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, startTandem, type Tandem } from '../support/tandem-process.ts'
 import { until } from '../support/until.ts'
 
-/** docs/logs.md: the log names a failure with the operation under way, and contains the audit lines at every verbosity. */
+/** Tests docs/logs.md: the log names a failure with the operation under way, and contains the audit lines at every verbosity. */
 
 const pair = pairedSets({})
 

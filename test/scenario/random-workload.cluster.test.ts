@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Pair, startPair } from '../faults/clusters.ts'
 import { migrateUnderWorkload } from '../faults/under-workload.ts'
 
-/** One of the random workloads that `npm run chaos -- --seeds 50` runs. chaos.long.test.ts adds faults to such workloads. */
+/** Runs one of the random workloads of `npm run chaos -- --seeds 50`. chaos.long.test.ts runs such workloads with faults. */
 
 let pair: Pair
 beforeAll(async () => {

@@ -115,7 +115,7 @@ describe('users', () => {
     await request('POST', '/api/v1/start', JSON.stringify(start))
     await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
     await requestAll()
-    // Errors may quote what the server reports: an election, a lost cursor, a failure.
+    // The following errors of the server, after an election and for a lost oplog, may contain values of documents.
     await destination.stepDown()
     await sourceClient
       .db('app')

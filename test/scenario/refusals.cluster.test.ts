@@ -14,7 +14,7 @@ import { expectIdle, expectRefusal, footprint } from '../support/refusals.ts'
 import { type ReplicaSet, startReplicaSet } from '../support/replica-set.ts'
 import { type CommandAnswer, startTandem } from '../support/tandem-process.ts'
 
-/** Starts that the clusters do not allow are refused with a named error and change nothing. See test/contract.md. */
+/** A start that does not fit the clusters is refused with a named error and changes nothing. See test/contract.md. */
 
 const patience = { timeout: 30_000, interval: 50 }
 const start = { source: 'cluster0', destination: 'cluster1', verification: { enabled: false } }
@@ -91,14 +91,15 @@ describe('start', () => {
       description: /sharding.*leave it out/,
     },
     {
-      title: 'the verifier, on by default, with never and a TTL index is refused with VerificationNotSupported',
+      title:
+        'buildIndexes never with the verifier (on by default) and a TTL index is refused with VerificationNotSupported',
       prepare: () => sourceClient.db('app').collection('things').createIndex({ at: 1 }, { expireAfterSeconds: 60 }),
       body: { source: 'cluster0', destination: 'cluster1', buildIndexes: 'never' },
       error: 'VerificationNotSupported',
       description: /app\.things.*TTL.*"verification": \{"enabled": false\}/,
     },
     {
-      title: 'never with reversible is refused with ReversibleNotSupported',
+      title: 'buildIndexes never with reversible is refused with ReversibleNotSupported',
       body: { ...start, buildIndexes: 'never', reversible: true, enableUserWriteBlocking: 'sourceAndDestination' },
       error: 'ReversibleNotSupported',
       description: /never/,
@@ -188,7 +189,7 @@ describe('start', () => {
       'ReversibleNotSupported',
       /source older than 6\.0/,
     )
-    // The destination may not be older than the source.
+    // The destination must not be older than the source.
     await oldClient.db('app').dropDatabase()
     expectRefusal(await tandem.post('start', swapped), 422, 'UnsupportedVersion', /destination.*5\.0\..*6\.0/)
     await oldClient.db('app').collection('things').insertOne({ a: 1 })

@@ -9,8 +9,8 @@ import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { writesBlocked } from '../support/write-block-mode.ts'
 
 /**
- * docs/commit.md: whatever fails in a rehearsal ends it with a verdict. The sync then returns to RUNNING by itself,
- * unless the failure would stop it without a rehearsal too.
+ * Tests docs/commit.md: any failure during a rehearsal ends the rehearsal with a verdict. The sync then returns to RUNNING by
+ * itself, unless the same failure would also stop it without a rehearsal.
  */
 
 const pair = pairedSets()
@@ -44,7 +44,7 @@ async function expectCommits(tandem: Tandem): Promise<void> {
 it.each([
   ['without a name', 'destination', 'collMod', 9, 'InternalError'],
   ['before the commit timestamp', 'source', 'setUserWriteBlockMode', 13, 'MissingPrivileges'],
-] as const)('ends with a verdict after an error %s', async (_what, side, command, errorCode, verdict) => {
+] as const)('a rehearsal ends with a verdict after an error %s', async (_what, side, command, errorCode, verdict) => {
   await using tandem = await ready()
   const client = side === 'source' ? pair.sourceClient : pair.destinationClient
   await failPoint(client, 'failCommand', { failCommands: [command], errorCode }, { times: 1 })
@@ -56,12 +56,12 @@ it.each([
   await expectCommits(tandem)
 })
 
-it('ends with a verdict when the application of changes fails, and only that failure remains', async () => {
+it('a rehearsal ends with a verdict when the application of changes fails, and the sync shows that failure', async () => {
   await using tandem = await ready()
   await failPoint(pair.sourceClient, 'failCommand', { failCommands: ['appendOplogNote'], errorCode: 91 })
   expect(await tandem.post('commit', { dryRun: true })).toEqual(accepted)
   await vi.waitFor(async () => expect(await writesBlocked(pair.sourceClient)).toBe(true), patience)
-  // Replaces the fail point above, so the commit timestamp can be taken now.
+  // This fail point replaces the one above, so tandem can take the commit timestamp now.
   await using _ = await failPoint(pair.sourceClient, 'failCommand', {
     failCommands: ['getMore', 'aggregate'],
     errorCode: 286,

@@ -10,7 +10,7 @@ import { rowsOf } from '../support/rows.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { seed, unblocked } from './dropped-by-another.ts'
 
-/** Collections that a repair cannot make equal within the failed commit are converged instead. */
+/** If a repair cannot make a collection equal within the failed commit, it converges the collection. */
 
 const pair = pairedSets()
 
@@ -42,7 +42,7 @@ test('after VerificationFailed, repair recreates a dropped collection, and conve
   await rowsOf(pair.destinationClient, 'others').deleteOne({ _id: 7 })
   await failedCommit(tandem)
 
-  // Somebody creates it again, and tandem does not drop what it did not create.
+  // Somebody creates the collection again, and tandem does not drop a collection that it did not create.
   await rowsOf(pair.destinationClient, 'things').insertOne({ _id: 'foreign' })
   const refused = await tandem.post('repair')
   expect(refused).toMatchObject({ status: 409, body: { error: 'WrongState' } })
@@ -63,7 +63,7 @@ test('after VerificationFailed, repair recreates a dropped collection, and conve
   expect(await tandem.post('resume')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
   await rowsOf(pair.sourceClient, 'things').updateOne({ _id: 3 }, { $set: { n: -3 } })
 
-  // Documents are compared only when the definitions are equal.
+  // The verifier compares the documents of a collection only when its definitions are equal, so this commit finds more.
   await canCommit(tandem)
   await failedCommit(tandem)
   expect(await tandem.post('repair')).toEqual({ status: 200, body: { success: true, repairedDocuments: 1 } })
@@ -74,7 +74,7 @@ test('after VerificationFailed, repair recreates a dropped collection, and conve
   expect(await rowsOf(pair.destinationClient, 'things').countDocuments()).toBe(500)
 })
 
-test('a repair of more differences than it reconciles one by one converges the collections that differ', async () => {
+test('if there are more differences than a repair fixes one by one, the repair converges the collections that differ', async () => {
   await seed(pair.sourceClient, 'things', 'others', 'equal')
   await using tandem = await pair.startInstance({ faults: { repairAtMost: 3 } })
   await startSync(tandem, { ...unblocked, enableUserWriteBlocking: 'sourceAndDestination' })
@@ -96,14 +96,14 @@ test('a repair of more differences than it reconciles one by one converges the c
   expect(await convergencesOf(pair.destinationClient)).toBe(1)
 })
 
-test('abort followed by resync has the same effect as such a repair', async () => {
+test('after a commit has failed because of a dropped collection, abort followed by resync has the effect of a repair', async () => {
   await seed(pair.sourceClient, 'things')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unblocked)
   await canCommit(tandem)
   await rowsOf(pair.destinationClient, 'things').drop()
   await failedCommit(tandem)
-  // The commit would fail again.
+  // A resume is refused, because the commit would fail again.
   const refused = await tandem.post('resume')
   expect(refused).toMatchObject({ status: 409, body: { error: 'WrongState' } })
   expect(refused.body.errorDescription).toMatch(/dropped on the destination: app\.things\. Send repair/)
@@ -114,7 +114,7 @@ test('abort followed by resync has the same effect as such a repair', async () =
   await commitEqual(tandem, pair)
 })
 
-test('a repair that converges one collection makes the definitions of others in its database equal', async () => {
+test('a repair that converges one collection also makes the definitions of the other collections in its database equal', async () => {
   await seed(pair.sourceClient, 'things', 'others')
   await using tandem = await pair.startInstance()
   await startSync(tandem, unblocked)

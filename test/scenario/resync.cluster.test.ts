@@ -8,7 +8,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { corruptRows, rowsOf, seedRows } from '../support/rows.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** Single collections of a running sync are compared with the source again. */
+/** A resync makes single collections of a running sync equal to the source again. */
 
 const pair = pairedSets()
 
@@ -49,7 +49,7 @@ test('README: resync makes the given collections equal again, and touches no oth
   expect(await convergencesOf(pair.destinationClient)).toBe(2)
 })
 
-test('what is no collection of the sync is refused by its field, and nothing changes', async () => {
+test('a namespace that is not a collection of the sync is refused with the name of its field, and nothing changes', async () => {
   await seed('things')
   await pair.sourceClient.db('app').createCollection('view', { viewOn: 'things', pipeline: [] })
   await using tandem = await pair.startInstance()

@@ -7,11 +7,11 @@ import { seedData } from '../support/seed-data.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'
 
-/** Several instances compare a single collection with the source again, under the random workload. */
+/** Several instances make a single collection equal to the source again, under the random workload. */
 
 const pair = pairedSets()
 
-test('two instances under a workload: a resync through one of them is carried out by both, and verified', async () => {
+test('under a workload, two instances carry out a resync that one of them receives, and verify its result', async () => {
   const name = 'resync under a workload'
   await seedData(pair.source.uri, name, 0.2)
   await seedRows(pair.sourceClient, ['things'])

@@ -9,11 +9,11 @@ import { seedData } from '../support/seed-data.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 import { createWorkload, type Workload } from '../support/workload.ts'
 
-/** A process dies during a reversal that converges all collections. A workload on the new source goes on meanwhile. */
+/** A process dies during a reversal that converges all collections. A workload runs on the new source meanwhile. */
 
 const pair = new ReversiblePair(smallOplog(64))
 
-/** Commits a sync with random data, and changes the new source at random until its oplog does not reach back to the commit. */
+/** Commits a sync with random data, and changes the new source at random until its oplog no longer contains the commit. */
 async function committedThenLost(seed: string): Promise<Workload> {
   await seedData(pair.left.uri, seed, 0.3)
   await using tandem = await pair.startTandem()
@@ -35,7 +35,7 @@ async function equal(): Promise<void> {
 async function commitUnder(workload: Workload, tandem: Tandem): Promise<void> {
   const ended = new AbortController()
   const writing = workload.run(ended.signal)
-  writing.catch(() => {}) // seen where it is awaited
+  writing.catch(() => {}) // the code that awaits it handles the error
   await tandem.waitFor((progress) => progress.canCommit, { timeoutSeconds: 180, what: 'canCommit' })
   ended.abort()
   await writing
@@ -59,7 +59,7 @@ test.each(['reverseDeferOptions', 'replan', 'replanEnd'])(
     {
       await using faulty = await pair.startTandem({ crashAt: step })
       await connected(faulty)
-      await faulty.post('reverse').catch(() => {}) // it may die before it answers
+      await faulty.post('reverse').catch(() => {}) // the instance may die before it answers
       await until(() => !faulty.isRunning())
     }
     await using last = await pair.startTandem()
@@ -67,7 +67,7 @@ test.each(['reverseDeferOptions', 'replan', 'replanEnd'])(
   },
 )
 
-test('an instance that is killed while it converges continues by itself, and the sync is reversed once more', async () => {
+test('an instance that is killed while it converges continues by itself, and the sync can be reversed once more', async () => {
   const workload = await committedThenLost('reverse killed while it converges')
   {
     await using first = await pair.startTandem()
@@ -85,7 +85,7 @@ test('an instance that is killed while it converges continues by itself, and the
   await equal()
 })
 
-test('two instances, the coordinator is killed while they converge and never comes back: the other one ends the reversal', async () => {
+test('after the coordinator of two instances is killed for good while they converge, the other instance completes the reversal', async () => {
   const workload = await committedThenLost('two reverse')
   const instances = await startInstances(['coordinator', 'b'], { cluster0: pair.left.uri, cluster1: pair.right.uri })
   try {

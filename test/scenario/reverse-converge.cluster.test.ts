@@ -7,12 +7,12 @@ import { expectAccepted, startInstances } from '../support/instances.ts'
 import { convergencesOf, loseHistory, smallOplog } from '../support/lost-history.ts'
 import { ReversiblePair, reverse, reversible, things } from '../support/reversible-pair.ts'
 
-/** The oplog of the new source no longer reaches back to the commit: a reversal converges all collections. */
+/** A reversal converges all collections if the oplog of the new source no longer reaches back to the commit. */
 
 const pair = new ReversiblePair(smallOplog(6))
 
 test.each([true, false])(
-  'facts 2.5: a reversal for which the oplog of the new source does not reach back converges whatever has changed (verification: %s)',
+  'facts 2.5: a reversal converges all changes if the oplog of the new source does not reach back to the commit (verification: %s)',
   async (enabled) => {
     await seedEachKind(pair.leftClient)
     await using tandem = await pair.commitSync({ ...reversible, verification: { enabled } })
@@ -47,7 +47,7 @@ test.each([true, false])(
   },
 )
 
-test('a reversal converges all collections when the commit stored no position from which it can continue', async () => {
+test('a reversal converges all collections if the commit has stored no position from which the reversal can continue', async () => {
   await seedEachKind(pair.leftClient)
   await using tandem = await pair.commitSync()
   await changeEachKind(pair.rightClient)

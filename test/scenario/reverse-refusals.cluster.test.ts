@@ -14,7 +14,7 @@ import {
 } from '../support/reversible-pair.ts'
 import { type CommandAnswer, startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** The conditions under which reverse is refused: each refusal has a named error and changes nothing. */
+/** Tests when reverse is refused. Each refusal has a named error and changes nothing. */
 
 /** The servers truncate the oplog to one megabyte at every checkpoint, which runs every second. They write no periodic no-ops. */
 const pair = new ReversiblePair({
@@ -23,7 +23,7 @@ const pair = new ReversiblePair({
 })
 
 describe('reverse is refused', () => {
-  /** The progress without the lags of the verifier, which may still change while the verifier ends. */
+  /** Returns the progress without the lags of the verifier, which may still change while the verifier ends. */
   async function shown(tandem: Tandem): Promise<unknown> {
     const { verification, ...progress } = await tandem.progress()
     const withoutLag = ({ lagTimeSeconds: _, ...side }: VerificationSide): unknown => side
@@ -44,7 +44,7 @@ describe('reverse is refused', () => {
     expect((await tandem.progress()).state).toBe('COMMITTED')
   }
 
-  /** The stored state from which a restart would continue. */
+  /** Returns the stored state from which a restart would continue. */
   async function stored(): Promise<Document[]> {
     const found: Document[] = []
     for (const client of [pair.leftClient, pair.rightClient]) {
@@ -66,7 +66,7 @@ describe('reverse is refused', () => {
   })
 
   it.each(['destinationOnly', 'none'])(
-    '2.1: unless writes were blocked on both sides, and progress warns about it: %s',
+    '2.1: unless the sync blocks both clusters, and progress warns about it: %s',
     async (enableUserWriteBlocking) => {
       await using tandem = await commitWith({ reversible: true, enableUserWriteBlocking })
       expect((await tandem.progress()).warnings).toEqual([expect.stringMatching(/sourceAndDestination/)])
@@ -74,7 +74,7 @@ describe('reverse is refused', () => {
     },
   )
 
-  it('while the former source accepts user writes, and is accepted once it is blocked again', async () => {
+  it('while the former source accepts user writes, and is accepted once that cluster is blocked again', async () => {
     await using tandem = await commitWith(reversible)
     await setBlocking(pair.leftClient, false)
     await expectRefused(tandem, 409, 'FormerSourceChanged', /cluster0 accepts user writes.*setUserWriteBlockMode/)
@@ -94,7 +94,7 @@ describe('reverse is refused', () => {
     await expectRefused(tandem, 409, 'FormerSourceChanged', /on cluster0 was changed after the commit/)
   })
 
-  it('when the former source was changed, and a new sync that converges takes its place', async () => {
+  it('when the former source was changed, and a new sync with existingData "converge" can replace the reversal', async () => {
     await using tandem = await commitWith(reversible)
     await setBlocking(pair.leftClient, false)
     await things(pair.leftClient).insertOne({ _id: 'only here' })
@@ -111,7 +111,7 @@ describe('reverse is refused', () => {
     expect(await things(pair.leftClient).distinct('_id')).toEqual([1, 'written after'])
   })
 
-  it('when the oplog of the former source no longer reaches back, because nothing else shows whether it was changed', async () => {
+  it('when the oplog of the former source no longer reaches back to the commit, because nothing else shows whether that cluster was changed', async () => {
     await using tandem = await commitWith(reversible)
     await loseOplog(pair.leftClient)
     await expectRefused(tandem, 422, 'OplogWindowLost', /cluster0 no longer.*"existingData": "converge"/)
@@ -130,7 +130,7 @@ describe('reverse is refused', () => {
     }, patience)
   }
 
-  it('while the new source has an unsupported collection, and is accepted once that is dropped', async () => {
+  it('while the new source has an unsupported collection, and is accepted once the collection is dropped', async () => {
     await using tandem = await commitWith(reversible)
     await pair.rightClient.db('app').createCollection('weather', { timeseries: { timeField: 'at' } })
     await expectRefused(tandem, 422, 'UnsupportedCollection', /app\.weather.*time-series/)

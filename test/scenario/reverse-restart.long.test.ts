@@ -8,7 +8,7 @@ import { seedData } from '../support/seed-data.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'
 
-/** A process that ends during a reversal, or during the commit after it, leaves a state from which the next process continues. */
+/** When a process ends during a reversal or during the commit after it, the next process continues from the stored state. */
 
 const pair = new ReversiblePair({ oplogSizeMB: 1024 })
 
@@ -36,7 +36,7 @@ describe('a reversal', () => {
 
   const stepsAfterReversePosition = ['verdict', 'unblock', 'finishIndexes']
 
-  /** Runs an instance that crashes at the step of this command. The command may stay unanswered. */
+  /** Runs an instance that crashes at this step of the command. The command may stay unanswered. */
   async function endsAt(step: string, command: string): Promise<void> {
     await using tandem = await pair.startTandem({ crashAt: step })
     await connected(tandem)
@@ -85,7 +85,7 @@ describe('a reversal', () => {
     await committed(tandem)
     await pair.expectEqual()
     expect(await pair.generations()).toEqual([1, null])
-    // Another reversal starts at the position that this commit stored; the crash came after that.
+    // If the crash came after the commit had stored the position for the next reversal, that reversal starts there.
     if (!stepsAfterReversePosition.includes(step)) return
     await things(pair.leftClient).insertOne({ _id: 'again', u: 'again' })
     await reverse(tandem)
@@ -95,14 +95,14 @@ describe('a reversal', () => {
     expect(await pair.generations()).toEqual([null, 2])
   })
 
-  it('carries back writes that users made after a commit crashed right after it had enabled them', async () => {
+  it('applies writes of users that followed a crash right after the commit had enabled writes', async () => {
     await things(pair.leftClient).insertOne({ _id: 1 })
     {
       await using tandem = await pair.startTandem({ crashAt: 'unblocked' })
-      // The verifier would report that write as a difference.
+      // The verifier would report the user's write as a difference.
       await startSync(tandem, { ...reversible, verification: { enabled: false } })
       await canCommit(tandem)
-      await tandem.post('commit').catch(() => {}) // the process may end before it answers
+      await tandem.post('commit').catch(() => {}) // the process may crash before it answers
       await vi.waitFor(() => expect(tandem.isRunning()).toBe(false), patience)
     }
     await things(pair.rightClient).insertOne({ _id: 'between' })
@@ -114,7 +114,7 @@ describe('a reversal', () => {
     await pair.expectEqual()
   })
 
-  it('keeps PAUSED and COMMITTED over a restart, and a start must name the current direction', async () => {
+  it('leaves PAUSED and COMMITTED unchanged over a restart, and a start must name the current direction', async () => {
     await committedSync()
     const forward = { source: 'cluster0', destination: 'cluster1', ...reversible }
     const backward = { ...forward, source: 'cluster1', destination: 'cluster0' }
@@ -122,7 +122,7 @@ describe('a reversal', () => {
     await connected(first)
     expect(await first.post('start', forward)).toEqual(accepted)
     await reverse(first)
-    // The state has changed since the restart, so no start is accepted.
+    // The instance accepts no start here, because its state has changed since the restart.
     for (const either of [backward, forward]) {
       expect(await first.post('start', either)).toMatchObject({ status: 409, body: { error: 'WrongState' } })
     }
@@ -148,41 +148,38 @@ describe('a reversal', () => {
   it.each([
     ['moves the metadata', 'update'],
     ['prepares the destination', 'collMod'],
-  ])(
-    'that fails while it %s keeps everything, also over a restart, and resume continues it',
-    async (_what, command) => {
-      await committedSync()
-      await things(pair.rightClient).insertOne({ _id: 'reversed', u: 'reversed' })
-      const admin = pair.leftClient.db('admin')
-      const data = { failCommands: [command], errorCode: 96 }
-      await admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data })
-      {
-        await using tandem = await pair.startTandem()
-        await connected(tandem)
-        expect(await tandem.post('reverse')).toEqual(accepted)
-        const { failure } = await tandem.waitFor(({ state }) => state === 'FAILED', {
-          timeoutSeconds: 30,
-          what: 'FAILED',
-        })
-        expect(failure?.errorDescription).toMatch(/96/)
-        // Progress shows the failure a moment before it is stored.
-        await vi.waitFor(async () => {
-          const stored = [pair.leftClient, pair.rightClient].map((client) =>
-            client.db(metadataDatabase).collection('instances').find().toArray(),
-          )
-          expect(JSON.stringify((await Promise.all(stored)).flat())).toContain('InternalError')
-        }, patience)
-        await tandem.kill9()
-      }
+  ])('that fails while it %s loses nothing, also over a restart, and resume continues it', async (_what, command) => {
+    await committedSync()
+    await things(pair.rightClient).insertOne({ _id: 'reversed', u: 'reversed' })
+    const admin = pair.leftClient.db('admin')
+    const data = { failCommands: [command], errorCode: 96 }
+    await admin.command({ configureFailPoint: 'failCommand', mode: 'alwaysOn', data })
+    {
       await using tandem = await pair.startTandem()
-      expect((await connected(tandem)).state).toBe('FAILED')
-      await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
-      expect(await tandem.post('resume')).toEqual(accepted)
-      await commit(tandem)
-      await pair.expectEqual()
-      expect(await things(pair.leftClient).countDocuments()).toBe(4)
-    },
-  )
+      await connected(tandem)
+      expect(await tandem.post('reverse')).toEqual(accepted)
+      const { failure } = await tandem.waitFor(({ state }) => state === 'FAILED', {
+        timeoutSeconds: 30,
+        what: 'FAILED',
+      })
+      expect(failure?.errorDescription).toMatch(/96/)
+      // Progress shows the failure a moment before it is stored.
+      await vi.waitFor(async () => {
+        const stored = [pair.leftClient, pair.rightClient].map((client) =>
+          client.db(metadataDatabase).collection('instances').find().toArray(),
+        )
+        expect(JSON.stringify((await Promise.all(stored)).flat())).toContain('InternalError')
+      }, patience)
+      await tandem.kill9()
+    }
+    await using tandem = await pair.startTandem()
+    expect((await connected(tandem)).state).toBe('FAILED')
+    await admin.command({ configureFailPoint: 'failCommand', mode: 'off' })
+    expect(await tandem.post('resume')).toEqual(accepted)
+    await commit(tandem)
+    await pair.expectEqual()
+    expect(await things(pair.leftClient).countDocuments()).toBe(4)
+  })
 
   it.each([711])('survives kills at any moment of every cycle under a random workload: seed %i', async (seed) => {
     const random = new Random(`kills ${seed}`)

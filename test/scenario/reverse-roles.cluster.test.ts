@@ -8,7 +8,7 @@ const pair = new ReversiblePair({ auth: true })
 /** The roles that mongosync documents for any number of reversals, without `dbAdminAnyDatabase`. */
 const roles = ['backup', 'clusterManager', 'clusterMonitor', 'readWriteAnyDatabase', 'restore']
 
-it('5.4: the documented roles are enough to reverse, and to reverse again', async () => {
+it('5.4: the documented roles are enough to reverse a sync twice', async () => {
   await things(pair.leftClient).createIndexes([
     { key: { u: 1 }, name: 'u', unique: true },
     { key: { at: 1 }, name: 'at', expireAfterSeconds: 1000 },
@@ -32,7 +32,7 @@ it('5.4: the documented roles are enough to reverse, and to reverse again', asyn
   expect(await things(pair.leftClient).countDocuments()).toBe(5)
 })
 
-it('5.4: start with reversible by a user who may not write the source is refused with MissingPrivileges', async () => {
+it('5.4: a reversible start with a user who may not write to the source is refused with MissingPrivileges', async () => {
   await things(pair.leftClient).insertOne({ _id: 1 })
   const reading = ['backup', 'clusterManager', 'clusterMonitor', 'readAnyDatabase']
   await using tandem = await startTandem({

@@ -5,7 +5,7 @@ import { seedData } from '../support/seed-data.ts'
 import { startSync } from '../support/tandem-process.ts'
 import { createWorkload } from '../support/workload.ts'
 
-/** Reversals under a random workload. */
+/** A sync is committed and reversed again and again under a random workload. */
 
 const pair = new ReversiblePair({ oplogSizeMB: 1024, extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] })
 

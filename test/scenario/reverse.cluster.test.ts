@@ -7,7 +7,7 @@ import { patience, ReversiblePair, reverse, reversible, setBlocking, things } fr
 import type { Row } from '../support/rows.ts'
 import { startSync } from '../support/tandem-process.ts'
 
-/** Reversals between two real clusters: the sync copies nothing again, and writes made since `canWrite` flow back. */
+/** A reversal between two clusters copies nothing again, and applies the writes made since `canWrite` in the other direction. */
 
 const pair = new ReversiblePair({ oplogSizeMB: 1024, extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] })
 
@@ -48,7 +48,7 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
   expect(estimatedCopiedBytes).toBe(estimatedTotalBytes)
   expect(estimatedTotalBytes).toBe(before.collectionCopy?.estimatedTotalBytes)
   expect(await pair.generations()).toEqual([1, null])
-  // The verifier does not read again what the verdict covers: no verified range has documents.
+  // The verifier does not read the documents again that the verdict covers, so no verified range has documents.
   const verified = await pair.leftClient.db(metadataDatabase).collection('verifiedRanges').find().toArray()
   expect(verified.map(({ source, destination }) => [source, destination])).toEqual([[0, 0]])
   // The new source accepts writes; the new destination stays blocked.
@@ -72,7 +72,7 @@ it('facts 2.5: reverse goes REVERSING to RUNNING with the direction swapped, and
   await pair.expectEqual()
 })
 
-it('the verifier names a foreign write on the new destination of a reversal, and repair undoes it', async () => {
+it('after a reversal, the verifier names a foreign write on the new destination, and repair undoes the write', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
   await using tandem = await pair.startTandem()
   await startSync(tandem, reversible)
@@ -186,7 +186,7 @@ it('facts 2.5: reverse defers unique, TTL, hidden and capped on the new destinat
     })
     const [capped] = await to.db('app').listCollections({ name: 'capped' }).toArray()
     expect((capped as { options?: Document }).options?.['size']).toBeGreaterThan(1e12)
-    // Documents exchange unique values, which no order of single writes achieves under a unique index.
+    // Two documents exchange their unique values. Under a unique index, single writes in any order would fail.
     const kinds = from.db('app').collection<Row>('kinds')
     for (let exchange = 0; exchange < 10; exchange++) {
       await kinds.updateOne({ u: 1 }, { $set: { u: 100 } })
@@ -214,7 +214,7 @@ it('facts 2.5: reverse defers unique, TTL, hidden and capped on the new destinat
   }
 })
 
-/** The options of each index of app.kinds. */
+/** Returns the options of each index of app.kinds. */
 async function indexes(client: MongoClient): Promise<Record<string, Document>> {
   const listed: IndexDescriptionInfo[] = await client.db('app').collection('kinds').listIndexes().toArray()
   return Object.fromEntries(
@@ -238,7 +238,7 @@ it('facts 2.5: reverse restores documents that were deleted on the former source
   expect(await things(pair.leftClient).countDocuments()).toBe(2)
 })
 
-it('a change of limits while the instance releases the lease of the former direction does not acquire that lease again', async () => {
+it('when limits change while an instance releases its lease on the former destination, it does not acquire that lease again', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }])
   await using tandem = await pair.commitSync()
   const releasedLine = '"message":"lease given back"'

@@ -15,7 +15,7 @@ interface Answered {
   secondaries: number
 }
 
-/** Commands on `bulk.documents` that continue a cursor. Only reads of whole ranges need them. */
+/** Counts the getMore commands on `bulk.documents`. Only bulk reads, which are reads of whole ranges, need several batches. */
 async function continued({ source }: PairedSets): Promise<Answered> {
   const sum: Answered = { primary: 0, secondaries: 0 }
   for (const uri of source.uris) {
@@ -28,7 +28,7 @@ async function continued({ source }: PairedSets): Promise<Answered> {
   return sum
 }
 
-/** Runs a whole sync under a workload, and expects that these members of the source answer its bulk reads. */
+/** Runs a whole sync under a workload, and expects that the given members of the source answer its bulk reads. */
 export async function expectBulkReads(
   pair: PairedSets,
   mode: 'primary' | 'secondaryPreferred',
@@ -51,7 +51,7 @@ export async function expectBulkReads(
   const after = await continued(pair)
   const [primary, secondaries] = [after.primary - before.primary, after.secondaries - before.secondaries]
   expect({ primary, secondaries }).toEqual(by)
-  // The copy reads more than ten batches, and the verifier at least two: its batches grow with the round trip.
+  // The copy reads more than ten batches. The verifier reads at least two, because its batches grow with the round trip time.
   expect(primary + secondaries).toBeGreaterThan(12)
   await workload.runSteps(20)
   await commitEqual(tandem, pair)

@@ -27,7 +27,7 @@ afterEach(async () => {
 interface Ready {
   all: Instances
   coordinator: Tandem
-  /** The two others. */
+  /** The two instances that are not the coordinator. */
   followers: [Tandem, Tandem]
   idOf: (tandem: Tandem) => string
 }
@@ -46,7 +46,7 @@ async function ready(documents = 300): Promise<Ready> {
   return { all, coordinator, followers, idOf }
 }
 
-/** The time, ms, at which each instance first shows it. */
+/** Returns, for each instance, the time in ms at which its progress first meets the condition `shows`. */
 async function moments(all: Instances, shows: (progress: Awaited<ReturnType<Tandem['progress']>>) => boolean) {
   return await Promise.all(
     [...all.members.values()].map(async (tandem) => {
@@ -79,14 +79,14 @@ const warns = (tandem: Tandem, id: string): Promise<void> =>
     )
   }, patience)
 
-it('README: a commit waits until every live instance has received it, names those that have not, and then ends on all within 2 seconds', async () => {
+it('README: a commit waits until every live instance has received it, names those that have not, and then ends on all instances within 2 seconds', async () => {
   const { all, coordinator, followers, idOf } = await ready()
   const [early, late] = followers
   expect(await early.post('commit')).toEqual(accepted)
   await warns(early, idOf(coordinator))
   expect(await coordinator.post('commit')).toEqual(accepted)
   await warns(coordinator, idOf(late))
-  // Until then the source accepts writes, and the commit includes them.
+  // While the commit waits, the source accepts writes, and the commit includes them.
   await pair.sourceClient.db('app').collection<Row>('things').insertOne({ _id: 'meanwhile', text: 'late' })
   for (const tandem of [early, coordinator]) {
     expect(await tandem.progress()).toMatchObject({ state: 'COMMITTING', canWrite: false })
@@ -97,7 +97,7 @@ it('README: a commit waits until every live instance has received it, names thos
   for (const tandem of all.members.values()) expect((await tandem.progress()).warnings).toBeUndefined()
 })
 
-it('README: a commit waits until a paused instance is resumed and has received it too', async () => {
+it('README: a commit waits until a paused instance is resumed and has received the commit too', async () => {
   const { all, coordinator, followers, idOf } = await ready()
   const [paused, other] = followers
   expect(await paused.post('pause')).toEqual(accepted)
@@ -111,13 +111,13 @@ it('README: a commit waits until a paused instance is resumed and has received i
   await expectCommitted(all)
 })
 
-it('README: a commit does not wait for a lost instance, and an instance that joins after it applies nothing', async () => {
+it('README: a commit does not wait for a lost instance, and that instance applies nothing when it returns after the commit', async () => {
   const { all, followers, idOf } = await ready()
   const lost = idOf(followers[0])
   await all.kill9(lost)
   expectAccepted(await all.post('commit'))
   await expectCommitted(all)
-  // Users own both clusters now, and no change on one is applied to the other.
+  // Users own both clusters now, and no instance applies a change of one cluster to the other.
   const onSource = pair.sourceClient.db('app').collection<Row>('things')
   const onDestination = pair.destinationClient.db('app').collection<Row>('things')
   await onSource.updateMany({}, { $set: { text: 'of the source' } })
@@ -135,7 +135,7 @@ it('README: a commit does not wait for a lost instance, and an instance that joi
   expect(await onDestination.countDocuments()).toBe(301)
 })
 
-it('2.3: a difference fails the migration on all instances; the coordinator repairs it, the others name the coordinator, and resume on all commits', async () => {
+it('2.3: a difference fails the migration on all instances; only the coordinator accepts repair, and a resume of all instances commits', async () => {
   const { all, coordinator, followers, idOf } = await ready()
   await pair.destinationClient.db('app').command({
     update: 'things',

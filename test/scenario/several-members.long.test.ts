@@ -37,7 +37,7 @@ function member(id: string): Tandem {
   return found
 }
 
-/** The number of partitions of each instance. Fails unless all instances report the same partitions. */
+/** Returns the number of partitions of each instance. Fails unless all instances report the same partitions. */
 async function shares(group: Instances): Promise<number[]> {
   const reports = await Promise.all([...group.members.values()].map((one) => group.instances(one)))
   const [first, ...others] = reports.map(({ instances }) => instances.map((one) => [one.mongosyncID, one.partitions]))
@@ -73,7 +73,7 @@ it('README: pause and resume act on one instance, which keeps its partitions whi
   expect(await member('b').progress()).toMatchObject({ state: 'PAUSED', lagTimeSeconds: null })
   expect([(await member('a').progress()).state, (await member('c').progress()).state]).toEqual(['RUNNING', 'RUNNING'])
   await insert(1_000, 160)
-  // Only documents in partitions of the others arrive: the paused instance still owns its partitions.
+  // Documents in partitions of the paused instance do not arrive, because it still owns those partitions.
   const others = 200 + 160 * (1 - kept.length / 16)
   await vi.waitFor(async () => expect(Math.abs((await copied()) - others)).toBeLessThan(40), patience)
   await vi.waitFor(
@@ -118,7 +118,7 @@ it('README: DDL waits for a paused instance, which warnings name, and continues 
     expect(warnings).toContainEqual(expect.stringMatching(new RegExp(`waits for instance ${paused}, which is paused`)))
   }, patience)
   const indexes = () => pair.destinationClient.db('app').collection('things').indexes()
-  // This is longer than the coordinator takes when it waits for no instance.
+  // The coordinator would need less time than this if it waited for no instance.
   await sleep(1_500)
   expect(await indexes()).toHaveLength(1)
   expect(await copied()).toBe(50)
@@ -193,7 +193,7 @@ it('4.2: all instances show a lost instance as lost with 0 copied bytes, the tot
   }, patience)
 })
 
-it('README: one instance, or all of them, continues by itself within 5 seconds after a kill and a restart', async () => {
+it('README: after a kill and a restart of one instance or of all, each continues by itself within 5 seconds', async () => {
   await insert(0, 100)
   const started = await running(['a', 'b'])
   await started.kill9('b')

@@ -49,7 +49,7 @@ it('a flush, a kill and a restart of Redis delay a migration and do not change i
   await redis.flush()
   await workload.runSteps(60)
   await redis.kill()
-  // Redis is away for longer than the confirmed lease term lasts, so both instances stop writing.
+  // Redis is down for longer than the confirmed lease term, so both instances stop writing.
   const stalled = async () => {
     const { applied, lag } = await figures(started)
     await workload.runSteps(5)
@@ -72,7 +72,7 @@ async function figures(group: Instances): Promise<{ applied: number; lag: number
   }
 }
 
-it('the lag grows every second while Redis is unreachable from the start on and nothing is applied', async () => {
+it('while Redis is unreachable from the start on, nothing is applied and the lag grows every second', async () => {
   const workload = createWorkload({ uri: pair.source.uri, seed: 13, ddl: false, transactions: false })
   const started = await begin('a', 'b')
   expectAccepted(await started.post('start', body))
@@ -92,7 +92,7 @@ it('the lag grows every second while Redis is unreachable from the start on and 
   } finally {
     await redis.restart()
   }
-  // The no-ops that tandem writes to the source every ten seconds would show only a few different values.
+  // If the lag changed only with the no-ops that tandem writes to the source every ten seconds, there would be fewer values.
   expect(lags.size).toBeGreaterThan(5)
   await commitAndCompare(started)
 })
@@ -122,7 +122,7 @@ it('a killed instance is replaced before its lease in the metadata database expi
   await commitAndCompare(started)
 })
 
-it('an instance that does not use the Redis of the others is refused with ConfigurationMismatch', async () => {
+it('an instance that does not use the same Redis as the others is refused with ConfigurationMismatch', async () => {
   const started = await begin('a')
   expectAccepted(await started.post('start', body))
   const other = await startInstances(['b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
@@ -136,7 +136,7 @@ it('an instance that does not use the Redis of the others is refused with Config
   }
 })
 
-it('start is refused while Redis does not answer, and changes nothing', async () => {
+it('start is refused while Redis does not answer, and a refused start changes nothing', async () => {
   const started = await begin('a')
   await redis.kill()
   try {

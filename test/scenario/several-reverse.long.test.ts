@@ -100,7 +100,7 @@ it('README: an instance that was down while the others reversed joins the revers
 })
 
 /**
- * Holds the lease of an instance until `release` is called. The stored lease says that all writes of its holder have
+ * Holds the lease of an instance until `release` is called. According to the stored lease, all writes of its holder have
  * drained, so no other instance waits for them. `requested` resolves when a process has tried to take the lease.
  */
 async function holdLease(id: string): Promise<{ requested: () => Promise<unknown>; release: () => Promise<unknown> }> {
@@ -134,7 +134,7 @@ async function writable(): Promise<void> {
   await pair.rightClient.db('app').collection<Row>('writable').insertOne({ _id: 1 })
 }
 
-it('an instance that waits for its lease while the others reverse does not start the former direction again', async () => {
+it('an instance whose start waits for its lease while the others reverse does not start the former direction again', async () => {
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
   const uris = { cluster0: pair.left.uri, cluster1: pair.right.uri }
   const all = await startInstances(['a'], uris)
@@ -142,7 +142,7 @@ it('an instance that waits for its lease while the others reverse does not start
   const forward = { source: 'cluster0', destination: 'cluster1', ...reversible }
   expectAccepted(await all.post('start', forward))
   await commit(all)
-  // The former direction would drop this view, which its source does not have.
+  // A sync in the former direction would drop this view, because the former source does not have it.
   await pair.rightClient.db('app').createCollection('seen', { viewOn: 'things', pipeline: [] })
   const lease = await holdLease('b')
   const b = await startTandem({ ...uris, id: 'b' })
@@ -172,7 +172,7 @@ it('a restarted instance that waits for its lease while the others reverse joins
   await things(pair.leftClient).insertMany([{ _id: 1 }, { _id: 2 }])
   const all = await committed()
   await all.kill9('b')
-  // The instance looks as if it had been killed just before it learned that the sync is committed.
+  // The test changes the snapshot of b to that of an instance that was killed just before it learned of the commit.
   const instances = pair.rightClient.db(metadataDatabase).collection<Row>('instances')
   const snapshot = JSON.parse((await instances.findOne({ _id: 'b' }))?.['snapshot'] as string)
   await instances.updateOne(

@@ -6,7 +6,7 @@ import { expectAccepted, type Instances, startInstances } from '../support/insta
 import { pairedSets } from '../support/paired-sets.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 
-/** How several instances join one sync. See test/contract.md. */
+/** Tests how several instances join one sync. See test/contract.md. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 50 }
@@ -71,7 +71,7 @@ it('1: the same start sent to each instance is accepted; another body is refused
   expect(await a.post('start', others[0])).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
-it('1: start is refused with MetadataVersion when another version of tandem has begun a sync, which stays unchanged', async () => {
+it('1: start is refused with MetadataVersion when another version of tandem has begun a sync, and that sync stays unchanged', async () => {
   await insert(0, 10)
   await begin('a')
   const sync = pair.destinationClient.db(metadataDatabase).collection<{ _id: string; schemaVersion: number }>('sync')
@@ -112,7 +112,7 @@ it('1: when different starts are sent at the same moment, one is accepted, and t
   expect(record?.['configuration'].enableUserWriteBlocking).toBe(statuses[0] === 200 ? 'destinationOnly' : 'none')
 })
 
-it('2.5: instances join while others copy and while they apply changes; one that was never started stays IDLE', async () => {
+it('2.5: instances join while others copy or apply changes, and an instance without a start stays IDLE', async () => {
   await insert(0, 2_000)
   const started = await begin('a', 'b', 'c', 'idle')
   const running = { timeoutSeconds: 60, what: 'ready to commit' }

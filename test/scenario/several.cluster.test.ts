@@ -47,7 +47,7 @@ describe('several instances', () => {
     const partitions = report.instances.flatMap((one) => one.partitions).sort((one, other) => one - other)
     expect(partitions).toEqual(Array.from({ length: 16 }, (_, partition) => partition))
     for (const one of report.instances) expect(one.partitions.length).toBeGreaterThanOrEqual(5)
-    // A drop that is still being applied reduces the total bytes, on one instance sooner than on another.
+    // A drop that the instances are still applying reduces the total bytes, on one instance sooner than on another.
     await vi.waitFor(
       async () => {
         const { instances, totals } = await started.instances()
@@ -70,7 +70,7 @@ describe('several instances', () => {
     expect(equal).toBe(true)
   })
 
-  it('apply all DDL of a pause behind a few barriers instead of one for each change', async () => {
+  it('apply all DDL that happened during a pause with a few barriers instead of one for each change', async () => {
     const app = pair.sourceClient.db('app')
     await app.createCollection('first')
     const started = await begin('a', 'b')
@@ -83,7 +83,7 @@ describe('several instances', () => {
     expectAccepted(await started.post('pause'))
     await started.allReach((progress) => progress.state === 'PAUSED', 'PAUSED', 60)
     const before = await barriersSoFar()
-    // An insert after each change separates every two DDL events.
+    // An insert after each DDL command separates it from the next one in the oplog.
     for (let at = 0; at < changes; at++) {
       const collection = app.collection<{ _id: number }>(`c${at % 20}`)
       if (at < 20) await app.createCollection(`c${at}`)
@@ -99,14 +99,14 @@ describe('several instances', () => {
     expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
     const barriers = (await barriersSoFar()) - before
     expect(barriers).toBeGreaterThan(0)
-    // The first read of the catalog covers all changes. Each instance learns that only at its own barriers, so a few more follow.
+    // One read of the catalog covers all changes. Each instance learns that only at a barrier, so a few more barriers follow.
     expect(barriers).toBeLessThanOrEqual(changes / 10)
   })
 })
 
 const changes = 60
 
-/** The number of barriers that instances have reached, according to the oplog of the destination. */
+/** Returns the number of barriers that instances have reached, according to the oplog of the destination. */
 async function barriersSoFar(): Promise<number> {
   const made = { op: 'i', ns: `${metadataDatabase}.barriers` }
   return await pair.destinationClient.db('local').collection('oplog.rs').countDocuments(made)

@@ -5,7 +5,7 @@ import { compareBoth } from '../support/compare-both.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** `"timeseries": "skip"`: time-series collections stay out of the sync, on both clusters. */
+/** With `"timeseries": "skip"`, the sync ignores the time-series collections of both clusters. */
 
 interface Row {
   _id: number
@@ -42,7 +42,7 @@ test('time-series collections are not synced, from the start to the commit, and 
   await source().collection<Row>('things').insertMany(rows(50))
   await source().createCollection('seen', { viewOn: 'weather', pipeline: [{ $match: { on: 'source' } }] })
   await pair.sourceClient.db('only-series').createCollection('climate', series)
-  // The destination has its own, as after a dump and restore.
+  // The destination has time-series collections of its own, for example after a dump and restore.
   for (const name of ['weather', 'extra']) {
     await destination().createCollection(name, series)
     await destination().collection(name).insertMany(measured('destination'))
@@ -60,7 +60,7 @@ test('time-series collections are not synced, from the start to the commit, and 
   await source().collection('weather').createIndex({ on: 1 })
   await source().command({ collMod: 'weather', expireAfterSeconds: 999_999_999 })
   await source().collection<Row>('beside').insertMany(rows(20))
-  // A name that belongs to a collection, then to a time series; and the opposite.
+  // One name belongs to a plain collection and then to a time series, and another name the other way round.
   await source().collection<Row>('was plain').insertMany(rows(9))
   await source().dropCollection('was plain')
   await source().createCollection('was plain', series)
@@ -98,7 +98,7 @@ test('time-series collections are not synced, from the start to the commit, and 
   expect(names).not.toContain('later')
 })
 
-test('check warns of each time-series collection with "skip", and reports an error for each with "refuse"', async () => {
+test('for each time-series collection, check reports a warning with "skip" and an error with "refuse"', async () => {
   await source().createCollection('weather', series)
   await source().createCollection('rain', series)
   await pair.sourceClient.db('other').createCollection('climate', series)
@@ -121,7 +121,7 @@ test('check warns of each time-series collection with "skip", and reports an err
   expect(refused.body.errorDescription).toContain('"timeseries": "skip"')
 })
 
-test('a time series on the destination with the name of a collection to be synced is refused, or replaced with existingData "converge"', async () => {
+test('a start is refused if the destination has a time series with the name of a synced collection; "converge" replaces the time series', async () => {
   await source().collection<Row>('weather').insertMany(rows(20))
   await source().createCollection('climate', series)
   for (const name of ['weather', 'climate', 'extra']) {
@@ -143,7 +143,7 @@ test('a time series on the destination with the name of a collection to be synce
   for (const name of ['climate', 'extra']) expect(await destination().collection(name).countDocuments()).toBe(30)
 })
 
-test('a sync that skips time-series collections can be reversed, and each cluster keeps its own', async () => {
+test('a sync that skips time-series collections can be reversed, and each cluster keeps its own time series', async () => {
   await source().createCollection('weather', series)
   await source().collection('weather').insertMany(measured('source'))
   await source().collection<Row>('things').insertMany(rows(20))

@@ -8,7 +8,7 @@ import { type FailPoint, holdTandem } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** The embedded verifier during pauses, restarts and late writes. See test/contract.md. */
+/** Tests the embedded verifier during pauses, restarts and commits. See test/contract.md. */
 
 const expiring = { extraArgs: ['--setParameter', 'ttlMonitorSleepSecs=1'] }
 const pair = pairedSets({ source: expiring, destination: expiring })
@@ -29,7 +29,7 @@ const scanned = (tandem: Tandem, documents: number) =>
 const expectEqualClusters = async () =>
   expect((await compareClusters(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 
-/** Holds a commit while it restores deferred options, until the action has ended. */
+/** Commits, and runs the action while the commit is held where it restores deferred options of this collection. */
 async function whileCommitting(tandem: Tandem, collection: string, action: () => Promise<unknown>): Promise<void> {
   await canCommit(tandem)
   await using held = await holdTandem(pair.destinationClient, 'collMod', `${corrupted}.${collection}`)
@@ -195,35 +195,38 @@ async function someTtlPasses(client: MongoClient): Promise<void> {
 }
 
 const modes = ['destinationOnly', 'none'] as const
-it.each(modes)('README: with blocking %s nothing expires on the destination before the verdict', async (mode) => {
-  await seedExpired()
-  try {
-    await using tandem = await pair.startInstance()
-    await startSync(tandem, { ...verified, enableUserWriteBlocking: mode })
-    let verdict: FailPoint | null = null
-    await whileCommitting(tandem, 'sessions', async () => {
-      // The verdict begins with a no-op in the source's oplog.
-      verdict = await holdTandem(pair.sourceClient, 'appendOplogNote')
-    })
-    await using held = verdict as unknown as FailPoint
-    await held.reached()
-    await ttl(pair.destinationClient, { ttlMonitorEnabled: true })
-    await someTtlPasses(pair.destinationClient)
-    expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(20)
-    await held.release()
-    await committed(tandem)
-    // From now on the TTL monitors of both clusters delete them.
-    await ttl(pair.sourceClient, { ttlMonitorEnabled: true })
-    for (const client of [pair.sourceClient, pair.destinationClient]) {
-      await vi.waitFor(async () => expect(await app(client, 'sessions').countDocuments()).toBe(0), patience)
+it.each(modes)(
+  'README: with write blocking %s, nothing expires on the destination before the verdict',
+  async (mode) => {
+    await seedExpired()
+    try {
+      await using tandem = await pair.startInstance()
+      await startSync(tandem, { ...verified, enableUserWriteBlocking: mode })
+      let verdict: FailPoint | null = null
+      await whileCommitting(tandem, 'sessions', async () => {
+        // The verdict begins with a no-op in the source's oplog.
+        verdict = await holdTandem(pair.sourceClient, 'appendOplogNote')
+      })
+      await using held = verdict as unknown as FailPoint
+      await held.reached()
+      await ttl(pair.destinationClient, { ttlMonitorEnabled: true })
+      await someTtlPasses(pair.destinationClient)
+      expect(await app(pair.destinationClient, 'sessions').countDocuments()).toBe(20)
+      await held.release()
+      await committed(tandem)
+      // From now on the TTL monitors of both clusters delete the expired documents.
+      await ttl(pair.sourceClient, { ttlMonitorEnabled: true })
+      for (const client of [pair.sourceClient, pair.destinationClient]) {
+        await vi.waitFor(async () => expect(await app(client, 'sessions').countDocuments()).toBe(0), patience)
+      }
+      await expectEqualClusters()
+    } finally {
+      await enableMonitors()
     }
-    await expectEqualClusters()
-  } finally {
-    await enableMonitors()
-  }
-})
+  },
+)
 
-it('2.1: never with the verifier refuses a TTL index at start, and fails with VerificationNotSupported when one appears later', async () => {
+it('2.1: with buildIndexes never and the verifier, a TTL index is refused at start, and fails the sync with VerificationNotSupported later', async () => {
   await app(pair.sourceClient, 'things').createIndex({ at: 1 }, { expireAfterSeconds: 86_400 })
   await using tandem = await pair.startInstance()
   const start = { source: 'cluster0', destination: 'cluster1', buildIndexes: 'never', ...verified }
@@ -270,11 +273,11 @@ it('the verifier names a collection that another client has dropped and recreate
     total: 1,
     mismatches: [{ namespace: `${corrupted}.quiet`, kind: 'collection', by: 'foreignWrite' }],
   })
-  // tandem does not drop what it did not create.
+  // tandem does not drop a collection that it did not create.
   expect(await tandem.post('repair')).toMatchObject({ status: 409, body: { error: 'WrongState' } })
 })
 
-it('the verifier compares again when the destination no longer has its position in the oplog, and the sync commits', async () => {
+it('when the oplog of the destination has lost the position of the verifier, the verifier compares again, and the sync commits', async () => {
   await seedForCorruptions(pair.sourceClient.db(corrupted))
   await using tandem = await pair.startInstance()
   await startSync(tandem, verified)

@@ -5,7 +5,7 @@ import { compareClusters } from '../support/compare.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** The embedded verifier, observed over HTTP with real clusters. corruptions.long.test.ts tests what it must report. */
+/** The verifier finds no difference in a clean migration. corruptions.long.test.ts tests which differences it must report. */
 
 const pair = pairedSets()
 const verified = { verification: { enabled: true } }

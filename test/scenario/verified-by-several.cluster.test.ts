@@ -5,7 +5,7 @@ import { expectAccepted, type Instances, startInstances } from '../support/insta
 import { pairedSets } from '../support/paired-sets.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 
-/** Several instances share the first pass of the verifier. The verdict is right when one of them is killed during it. */
+/** Several instances share the first pass of the verifier. The verdict is correct even if one of them is killed meanwhile. */
 
 interface Row {
   _id: number
@@ -36,7 +36,7 @@ async function limit(instances: Iterable<Tandem>, bytesPerSecond: number | null)
   }
 }
 
-/** Starts both instances. The copy of one collection does not end until the returned fail point is released. */
+/** Starts both instances. The copy of `app.held` does not end until the returned fail point is released. */
 async function startHeld() {
   const text = 'x'.repeat(8 * KiB)
   const rows = Array.from({ length: documents }, (_, _id) => ({ _id, text }))
@@ -57,7 +57,7 @@ async function startHeld() {
   return { running, hold }
 }
 
-/** Changes one document of each collection before the verifier reads the change streams: only the first pass finds it. */
+/** Changes one document of each collection before the verifier opens its change streams, so only its first pass finds it. */
 async function plantDifferences(): Promise<string[]> {
   for (const [at, name] of collections.entries()) {
     const updates = [{ q: { _id: at }, u: { $set: { text: 'planted' } } }]
@@ -96,28 +96,31 @@ it('two instances verify, each reports its share, and the verdict names every di
   await expectNamed(await running.coordinator(), planted)
 })
 
-it.each(['the other instance', 'the coordinator'])('%s is killed during the first pass', async (killed) => {
-  const { running, hold } = await startHeld()
-  const planted = await plantDifferences()
-  // Slow enough that ranges are claimed and unfinished at the kill.
-  await limit(running.members.values(), 1024 * KiB)
-  await hold.release()
-  const coordinator = await running.coordinator()
-  const [other] = [...running.members].find(([, tandem]) => tandem !== coordinator) as [string, Tandem]
-  const [leader] = [...running.members].find(([, tandem]) => tandem === coordinator) as [string, Tandem]
-  await vi.waitFor(async () => {
-    const claimed = { owner: { $regex: `^${other}#` }, done: false }
-    expect(await claims().countDocuments(claimed)).toBeGreaterThan(0)
-  }, patience)
-  await running.kill9(killed === 'the coordinator' ? leader : other)
-  await limit(
-    [...running.members.values()].filter((tandem) => tandem.isRunning()),
-    null,
-  )
-  await running.allReach(({ canCommit }) => canCommit, 'canCommit', 120)
-  expectAccepted(await running.post('commit'))
-  await running.allReach(({ state }) => state === 'FAILED', 'FAILED', 90)
-  await vi.waitFor(async () => expect((await running.coordinator()).isRunning()).toBe(true), patience)
-  await expectNamed(await running.coordinator(), planted)
-  expect(await claims().countDocuments()).toBe(0)
-})
+it.each(['the other instance', 'the coordinator'])(
+  'the verdict names every difference although %s is killed during the first pass',
+  async (killed) => {
+    const { running, hold } = await startHeld()
+    const planted = await plantDifferences()
+    // This rate is so low that the killed instance has claimed ranges and not finished them.
+    await limit(running.members.values(), 1024 * KiB)
+    await hold.release()
+    const coordinator = await running.coordinator()
+    const [other] = [...running.members].find(([, tandem]) => tandem !== coordinator) as [string, Tandem]
+    const [leader] = [...running.members].find(([, tandem]) => tandem === coordinator) as [string, Tandem]
+    await vi.waitFor(async () => {
+      const claimed = { owner: { $regex: `^${other}#` }, done: false }
+      expect(await claims().countDocuments(claimed)).toBeGreaterThan(0)
+    }, patience)
+    await running.kill9(killed === 'the coordinator' ? leader : other)
+    await limit(
+      [...running.members.values()].filter((tandem) => tandem.isRunning()),
+      null,
+    )
+    await running.allReach(({ canCommit }) => canCommit, 'canCommit', 120)
+    expectAccepted(await running.post('commit'))
+    await running.allReach(({ state }) => state === 'FAILED', 'FAILED', 90)
+    await vi.waitFor(async () => expect((await running.coordinator()).isRunning()).toBe(true), patience)
+    await expectNamed(await running.coordinator(), planted)
+    expect(await claims().countDocuments()).toBe(0)
+  },
+)

@@ -5,7 +5,7 @@ import { failPoint } from '../support/fail-point.ts'
 import { pairedSets } from '../support/paired-sets.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** Write blocking is a mode of the cluster that persists after the process that set it crashes. The next process must lift it. */
+/** Write blocking is a mode of the cluster. It outlives the process that set it, so the next process must lift it. */
 
 const pair = pairedSets()
 const patience = { timeout: 30_000, interval: 20 }
@@ -34,9 +34,9 @@ async function committed(tandem: Tandem): Promise<void> {
   expect((await compareBoth(pair.source.uri, pair.destination.uri)).differences).toEqual([])
 }
 
-it('after an instance has crashed right after blocking the destination, its successor commits and lifts the block', async () => {
+it('after an instance has crashed right after it blocked the destination, its successor commits and lifts the block', async () => {
   await things(pair.sourceClient).insertMany([{ _id: 1 }, { _id: 2 }])
-  // This command follows the block: it is the first write to the user databases of the destination.
+  // This is the first write to a user database of the destination, so it follows the blocking.
   const held = { failCommands: ['create'], errorCode: 91, namespace: 'app.things' }
   await using creating = await failPoint(pair.destinationClient, 'failCommand', held)
   {

@@ -47,7 +47,7 @@ async function emptySide({ administrator }: Side): Promise<void> {
   await emptyCluster(administrator)
 }
 
-/** A write that only write blocking refuses and that no comparison counts. */
+/** Sends a write that fails only because of write blocking. Comparisons ignore its collection. */
 const write = ({ user, database }: Side) => user.db(database).collection('writes').insertOne({})
 
 async function expectBlocked(side: Side, blocked: boolean): Promise<void> {
@@ -55,7 +55,7 @@ async function expectBlocked(side: Side, blocked: boolean): Promise<void> {
   else await write(side)
 }
 
-/** Reads the mode from the server: a test write that succeeds after the commit timestamp would fail the commit. */
+/** Reads the mode from the server. A test write that succeeds after the commit timestamp would make the commit fail. */
 async function expectMode({ administrator }: Side, blocked: boolean): Promise<void> {
   const { repl } = await administrator.db('admin').command({ serverStatus: 1 })
   expect(repl.userWriteBlockMode).toBe(blocked ? 2 : 1)
@@ -82,7 +82,7 @@ async function watchSync(
   await using tandem = await startTandem(uris)
   await expectBlocked(destination, false)
   await destination.administrator.db(destination.database).dropDatabase()
-  // The verifier would report test writes on an unblocked destination as differences.
+  // Without write blocking, the test writes to the destination, and the verifier would report these writes as differences.
   const verification = { enabled: expected.destination }
   await startSync(tandem, { verification, ...(mode === undefined ? {} : { enableUserWriteBlocking: mode }) })
 
@@ -103,7 +103,7 @@ async function watchSync(
   await canCommit(tandem)
   await expectBlocked(source, false)
 
-  // The commit is held before the handover: preparing a unique index fails for now.
+  // The commit cannot enable writes yet, because each attempt to prepare a unique index fails.
   const failPoint = { configureFailPoint: 'failCommand' }
   await destination.administrator.db('admin').command({
     ...failPoint,
@@ -234,7 +234,7 @@ describe('with access control', () => {
     },
   )
 
-  // The roles that mongosync's documentation requires, so that its users need no others.
+  // mongosync's documentation requires these roles. Users of mongosync need no others for tandem.
   const destinationRoles = ['clusterManager', 'clusterMonitor', 'readWriteAnyDatabase', 'restore']
 
   it('5.4: the documented roles are enough for destinationOnly', async () => {

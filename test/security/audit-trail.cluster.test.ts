@@ -4,7 +4,7 @@ import { accepted, commit } from '../support/commits.ts'
 import { patience, ReversiblePair, reverse, reversible } from '../support/reversible-pair.ts'
 import { startSync, type Tandem } from '../support/tandem-process.ts'
 
-/** README: the audit trail records who sent which command. It is stored with the sync. */
+/** README: the audit trail records who sent which command. It is stored in the metadata of the sync. */
 
 const pair = new ReversiblePair({})
 

@@ -13,7 +13,7 @@ import type { Row } from '../support/rows.ts'
 import { startSync, startTandem } from '../support/tandem-process.ts'
 import { type Canary, canary, formsIn } from './canary.ts'
 
-/** README: no credentials and no value of a document except `_id` are ever shown. The tests search all output of a real process. */
+/** README: tandem shows no credentials, and no value of a document except `_id`. The tests search all output of a real process. */
 
 const pair = pairedSets({ source: { auth: true }, destination: { auth: true } })
 const endpoints = [
@@ -96,7 +96,7 @@ it('README: neither credentials nor values are shown by a sync that fails its ve
     await startSync(tandem, { enableUserWriteBlocking: 'none' })
     await canCommit(tandem)
     await things(pair.sourceClient).updateMany({}, { $set: { later: all.value.text } })
-    // The document does not exist on the source: otherwise the next change on the source would remove the difference.
+    // The document does not exist on the source. If it did, its next change on the source would remove the difference.
     await things(pair.destinationClient).insertOne({ _id: 1_000, foreign: all.value.text })
     await askEverything()
     await post('commit')

@@ -12,7 +12,7 @@ import { type Canary, canary, formsIn } from './canary.ts'
 
 const encoded = ({ text }: Canary): string => encodeURIComponent(text)
 
-test('a secret in a text is found in every form', () => {
+test('the search finds a secret in a text in every form', () => {
   const [one] = fc.sample(canary, { seed: 1, numRuns: 1 }) as [Canary]
   const shown = [one.text, encoded(one), Buffer.from(`ab${one.text}`).toString('base64'), one.core.toUpperCase()]
   for (const text of shown) expect(formsIn(`something ${text} else`, [one])).not.toEqual([])
@@ -31,7 +31,7 @@ test('connection strings in texts are shown without user, password and secret op
   )
 })
 
-test('the refusal of a command line, environment or file does not show its secrets', () => {
+test('when a command line, environment variable or file is refused, the refusal does not show its secrets', () => {
   const folder = mkdtempSync(path.join(tmpdir(), 'tandem-canary-'))
   const config = path.join(folder, 'tandem.yaml')
   writeFileSync(config, '')

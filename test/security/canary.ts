@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 
-/** Letters that no program outputs by itself, so that a partly shown secret is also found. */
+/** Generates a text that no program prints by itself, so that a secret is also found if only a part of it is shown. */
 const core = fc.stringMatching(/^[a-z0-9]{16}$/).map((text) => `CaNaRy${text}`)
-/** Characters that the code under test may forget to escape. */
+/** Generates characters that the code under test may forget to escape. */
 const special = fc.stringMatching(/^[@:/?#%&+=,;"'\\<> é$.{}[\]-]{0,6}$/)
 
 export interface Canary {

@@ -4,7 +4,7 @@ import { serveApi } from '../../src/api/server.ts'
 import { apiUnderTest } from '../api/recording-instance.ts'
 import { fuzzedRequest, sendFuzzed } from '../support/fuzz.ts'
 
-/** A small fixed sample of `npm run fuzz`. */
+/** Runs a small fixed sample of the requests of `npm run fuzz`. */
 test('no request makes the API fail over HTTP', async () => {
   const { api, internalErrors } = apiUnderTest()
   const server = await serveApi({ api, port: 0 })

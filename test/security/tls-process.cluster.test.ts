@@ -11,7 +11,7 @@ import { pairedSets } from '../support/paired-sets.ts'
 import { environment } from '../support/tandem-process.ts'
 import { tlsFiles, tlsPem } from '../support/tls/files.ts'
 
-/** An instance that serves HTTPS and requires a token is operated from start to commit with tandem's own command line. */
+/** The command line of tandem operates an instance that serves HTTPS and requires a token, from start to commit. */
 
 const pair = pairedSets()
 const entry = path.join(repositoryRoot, 'dist/main.js')

@@ -36,7 +36,7 @@ const logged = (tandem: Tandem, message: string): Record<string, unknown>[] =>
     .filter((line) => line.includes(`"message":"${message}"`))
     .map((line) => JSON.parse(line))
 
-it('one token allows commands, one only reads; SIGHUP replaces both if both files are readable and safe', async () => {
+it('one token allows commands, the other only reads; SIGHUP replaces both if both files can be read and are safe', async () => {
   store('control', tokens.control)
   store('read', tokens.read)
   const extraArgs = ['--tokenFile', files.control, '--readTokenFile', files.read]

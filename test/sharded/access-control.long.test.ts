@@ -25,7 +25,7 @@ afterAll(async () => {
   await Promise.all([source?.stop(), destination?.stop()])
 })
 
-test("with access control, mongosync's roles are sufficient, and a user without them is refused; that the shards do not know the user is only a warning", async () => {
+test("with access control, mongosync's roles are enough and a user without them is refused; shards that do not know the user cause only a warning", async () => {
   const client = new MongoClient(source.uri)
   try {
     const things = await shardedCollection(source, client, 'things', { k: 1 }, [20])

@@ -23,7 +23,7 @@ it('the dirty cache of one shard slows the copy down, and progress names the sha
   await using shard = await MongoClient.connect(slow?.uri ?? '')
 
   const tandem = await pair.startTandem()
-  // 20 MB take about 20 seconds.
+  // With this limit, the copy of 20 MB takes about 20 seconds.
   await limit(tandem, 1_048_576)
   const { clean } = await dirtyCache(shard)
   const shardCollection = { key: [{ _id: 'hashed' }] }

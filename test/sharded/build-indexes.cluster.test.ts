@@ -3,7 +3,7 @@ import { commit } from '../support/commits.ts'
 import { rowsOf } from '../support/rows.ts'
 import { ShardedPair } from '../support/sharded-pair.ts'
 
-/** `buildIndexes` with a sharded destination: an index that the shard key needs exists before the copy. */
+/** With a sharded destination, an index that the shard key needs exists before the copy, also with `excludeHashedAfterCopy`. */
 
 const pair = new ShardedPair('replicaSet')
 
@@ -20,7 +20,7 @@ async function names(collection: string): Promise<unknown[]> {
   return (await rowsOf(pair.destinationClient, collection).indexes()).map(({ name }) => name).sort()
 }
 
-test('excludeHashedAfterCopy builds the hashed index of the shard key under its own name, and no other', async () => {
+test('excludeHashedAfterCopy builds the hashed index of the shard key under its name on the source, and no other hashed index', async () => {
   for (const collection of ['hashed', 'ranged']) await rowsOf(pair.sourceClient, collection).insertMany(documents)
   await rowsOf(pair.sourceClient, 'hashed').createIndexes([
     { key: { h: 'hashed' }, name: 'by h' },

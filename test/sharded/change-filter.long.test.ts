@@ -17,7 +17,7 @@ const selecting =
   (database, name) =>
     database === 'app' && names.includes(name)
 
-/** Writes to these collections of the source until it is stopped. */
+/** Writes to these collections of the source until `stop` is called. */
 function writing(client: MongoClient, ...names: string[]): { stop: () => Promise<void> } & AsyncDisposable {
   const stopped = new AbortController()
   const written = (async () => {
@@ -51,12 +51,12 @@ describe('between sharded clusters', () => {
     await rowsOf(sourceClient, 'plain').insertMany(documents)
   }
 
-  test('during writes, a new filter converges what it includes, and keeps or drops what it excludes', async () => {
+  test('under writes, a new filter converges the collections that it includes, and keeps or drops those that it excludes', async () => {
     const { source, destination, sourceClient, destinationClient } = pair
     const leftRows = () => rowsOf(destinationClient, 'left').find().sort({ _id: 1 }).toArray()
     await seed('kept', 'left', 'dropped', 'included', 'rekeyed')
     await rowsOf(sourceClient, 'left').createIndex({ k: 1, _id: 1 }, { unique: true, name: 'one' })
-    // The destination has collections with names that are included later, one of them with another shard key.
+    // The destination already has collections that the filter includes later. One of them has another shard key.
     await (await shardedCollection(destination, destinationClient, 'included', { k: 1 }, [10])).insertMany([
       { _id: 1, k: 39, n: 'under another shard key' },
       { _id: 'extra', k: 1 },

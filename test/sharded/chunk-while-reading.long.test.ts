@@ -5,14 +5,15 @@ import { commit } from '../support/commits.ts'
 import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 
 /**
- * A chunk that moves during a long read. The donor deletes its documents immediately, and the read may already have passed their range
- * on the recipient. The server keeps the documents for a cursor that was opened before, if the cursor reads with chunk versions.
+ * A chunk moves during a long read. The donor shard deletes the documents immediately, and the read may already have passed their
+ * range on the recipient shard. For a cursor that was opened before the move and reads with chunk versions, the donor keeps the
+ * documents.
  */
 
 const KiB = 1024
-/** 24 MB: at the limit of 1 MiB per second, cursors stay open for twenty seconds. */
+/** These documents have 24 MB. With the limit of 1 MiB per second, cursors stay open for twenty seconds. */
 const documents = Array.from({ length: 480 }, (_, _id) => ({ _id, k: _id % 40, text: 'x'.repeat(50 * KiB) }))
-/** Time for the donor to delete the documents that moved, if it does not wait for the readers. */
+/** Within this time the donor would delete the documents that moved if it did not wait for the readers. */
 const deletionMS = 6_000
 
 const pair = new ShardedPair({ orphanCleanupDelaySecs: 0 }, {})
@@ -23,7 +24,7 @@ test('every document of a chunk that moves during the copy is copied', async () 
   await admin.command({ balancerStop: 1 })
   await admin.command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
   const things = await shardedCollection(source, client, 'things', { k: 1 }, [20])
-  // The chunk is small, so that it moves quickly.
+  // The chunk below k = 5 is small, so that it moves quickly.
   await source.split('app.things', { k: 5 })
   for (let from = 0; from < documents.length; from += 120) await things.insertMany(documents.slice(from, from + 120))
 

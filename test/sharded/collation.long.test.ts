@@ -45,7 +45,7 @@ async function prepare(): Promise<void> {
   await admin.command({ enableSharding: 'app', primaryShard: pair.source.shards[0]?.name })
 }
 
-test('are sharded likewise and equal after a copy, changes, a shardCollection during the sync and a convergence', async () => {
+test('have the same shard keys and equal documents after a copy, changes, a shardCollection during the sync and a convergence', async () => {
   await prepare()
   for (const name of Object.keys(keys) as Name[]) await (await create(name, keys[name])).insertMany(documents)
   const db = pair.sourceClient.db('app')
@@ -63,7 +63,7 @@ test('are sharded likewise and equal after a copy, changes, a shardCollection du
     await there.insertOne({ _id: 'new', k: 7 })
     await there.updateOne({ _id: 'name 5' }, { $set: { changed: true } })
     await there.deleteMany({ _id: { $in: ['NAME 6', 'NAME 26'] } })
-    // The same document with another spelling, which belongs to another chunk of two of the keys.
+    // Replace a document with one whose _id has another spelling. With two of the shard keys it belongs to another chunk.
     await there.deleteMany({ _id: 'Name 30' })
     await there.insertOne({ _id: 'NAME 30', k: 33 })
   }
@@ -80,7 +80,7 @@ test('are sharded likewise and equal after a copy, changes, a shardCollection du
   await pair.expectEqual()
 })
 
-test('_ids on two shards that are equal under the collation fail the sync, whether an event or the copy finds them', async () => {
+test('two _ids on different shards that are equal under the collation fail the sync, whether an event or the copy finds them', async () => {
   await prepare()
   const ranged = await create('ranged', { k: 1 })
   await ranged.insertMany(documents)
@@ -89,7 +89,7 @@ test('_ids on two shards that are equal under the collation fail the sync, wheth
   await ranged.insertOne({ _id: 'NAME 8', k: 39 })
   const named = { error: 'DuplicateDocumentId', errorDescription: expect.stringContaining('equal under its collation') }
   expect(await failure(tandem)).toMatchObject(named)
-  // Neither of them has been lost.
+  // The destination has lost neither document.
   const kept = await rowsOf(pair.destinationClient, 'ranged').find({ _id: 'name 8' }).toArray()
   expect(kept.map(({ _id }) => _id)).toEqual(['Name 8'])
   await tandem.kill9()

@@ -6,7 +6,7 @@ import { convergencesOf } from '../support/lost-history.ts'
 import { type Row, rowsOf } from '../support/rows.ts'
 import { failure, ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 
-/** The destination is a sharded cluster whose collections have documents, and becomes equal to the source. */
+/** The destination is a sharded cluster whose collections already have documents. It becomes equal to the source. */
 
 const pair = new ShardedPair({}, {})
 
@@ -21,7 +21,7 @@ async function placeDatabases(...clients: MongoClient[]): Promise<void> {
   }
 }
 
-/** Creates the collection with documents, which are on both shards if the collection is sharded. */
+/** Creates a collection with documents. If the collection is sharded, both shards have some of the documents. */
 async function seeded(client: MongoClient, name: string, key: Record<string, 1 | 'hashed'> | null): Promise<void> {
   const cluster = client === pair.sourceClient ? pair.source : pair.destination
   const isHashed = Object.values(key ?? {})[0] === 'hashed'
@@ -29,7 +29,7 @@ async function seeded(client: MongoClient, name: string, key: Record<string, 1 |
   await rowsOf(client, name).insertMany(documents)
 }
 
-/** Creates differences of each kind. No event of the source corrects them. */
+/** Creates differences of each kind on the destination. No event of the source corrects them. */
 async function corrupt(name: string): Promise<void> {
   const there = rowsOf(pair.destinationClient, name)
   await there.updateMany({ _id: { $in: [1, 30] } }, { $set: { corrupt: true } })
@@ -69,7 +69,7 @@ test('resync makes sharded collections equal, with each document only under its 
   for (const name of ['ranged', 'byId', 'hashed', 'plain']) await corrupt(name)
   await corruptKeys('ranged')
   await rowsOf(destinationClient, 'dropped').drop()
-  // No command can remove a field from a shard key again.
+  // No command can remove a field from a shard key again, so the resync has to recreate this collection.
   await rowsOf(destinationClient, 'refined').createIndex({ k: 1, z: 1 })
   await destinationClient.db('admin').command({ refineCollectionShardKey: 'app.refined', key: { k: 1, z: 1 } })
 
@@ -106,7 +106,7 @@ test('an _id on two shards of the source ends a resync with a named error, and n
   expect(await twice()).toBe(2)
 })
 
-test('start with converge makes a sharded destination equal, and recreates what has another shard key', async () => {
+test('start with converge makes a sharded destination equal, and recreates collections that have another shard key', async () => {
   const { sourceClient, destinationClient } = pair
   await placeDatabases(sourceClient, destinationClient)
   const collections: Record<string, Record<'source' | 'destination', Record<string, 1 | 'hashed'> | null>> = {
@@ -125,18 +125,18 @@ test('start with converge makes a sharded destination equal, and recreates what 
   }
   for (const name of Object.keys(collections)) await corrupt(name)
   for (const name of ['ranged', 'refined']) await corruptKeys(name)
-  // The uniqueness of a shard key's index is deferred, too.
+  // tandem also defers the uniqueness of the index of a shard key.
   for (const client of [sourceClient, destinationClient]) {
     await client.db('admin').command({ shardCollection: 'app.unique', key: { z: 1 }, unique: true })
     await rowsOf(client, 'unique').insertMany(documents)
   }
   await rowsOf(destinationClient, 'unique').deleteOne({ _id: 5, z: 5 })
   await rowsOf(destinationClient, 'unique').insertOne({ _id: 'extra', z: -1 })
-  // Options and indexes.
+  // Options and indexes differ.
   await rowsOf(sourceClient, 'ranged').createIndex({ k: 1, z: 1 }, { unique: true, name: 'unique' })
   await rowsOf(destinationClient, 'byId').createIndex({ z: 1 }, { name: 'extra' })
   await sourceClient.db('app').command({ collMod: 'byId', validator: { k: { $exists: true } } })
-  // The source has no such namespaces.
+  // The source does not have these namespaces.
   await seeded(destinationClient, 'extra', { k: 1 })
   await destinationClient.db('other').collection<Document>('extra').insertOne({ a: 1 })
 

@@ -8,11 +8,11 @@ import { type Row, rowsOf } from '../support/rows.ts'
 import { ShardedPair, start } from '../support/sharded-pair.ts'
 import { ShardedWorkload } from '../support/sharded-workload.ts'
 
-/** Sharded destinations converge under a random workload, in which documents and chunks move. */
+/** Sharded destinations converge under a random workload that moves documents and chunks between shards. */
 
 const names = ['ranged', 'dotted', 'hashedField', 'withId', 'hashedId', 'plain']
 
-/** Changes about a fifth of the documents of a collection of the destination, also their shard keys. */
+/** Changes about a fifth of the documents of a collection on the destination, including their shard keys. */
 async function corrupt(client: MongoClient, name: string, random: Random): Promise<void> {
   const there = rowsOf(client, name)
   for (const one of await there.find().toArray()) {
@@ -22,7 +22,7 @@ async function corrupt(client: MongoClient, name: string, random: Random): Promi
       () => there.deleteMany({ _id: one._id }),
       () => there.updateMany({ _id: one._id }, { $set: { corrupt: true } }),
       () => there.deleteMany({ _id: one._id }).then(() => there.insertOne(moved)),
-      // Another document with this _id. The server refuses it if both belong to one shard.
+      // Insert another document with this _id. The server refuses the insert if both documents belong to one shard.
       () => there.insertOne(moved).catch(() => {}),
       () => there.insertOne({ ...moved, _id: `extra ${one._id}` }),
     ])
@@ -79,7 +79,7 @@ describe('a sync from two shards to two', () => {
 describe('a sync from a replica set to two shards', () => {
   const pair = new ShardedPair('replicaSet', {})
 
-  test('begins on a destination with an older copy, and ends equal under a workload, a resync and a kill', async () => {
+  test('begins on a destination with an older copy, and makes it equal under a workload, a resync and a kill', async () => {
     const workload = new ShardedWorkload(pair.sourceUri, null, 'older copy')
     const random = new Random('older copy')
     const { destination, destinationClient, sourceClient } = pair
@@ -113,7 +113,7 @@ describe('a sync from a replica set to two shards', () => {
       await workload.run(40)
       await canCommit(tandem)
       for (const name of names) await corrupt(destinationClient, name, random)
-      // It keeps its shard key under another name.
+      // The collection keeps its shard key when it is renamed.
       await sourceClient.db('app').renameCollection('orders', 'renamed')
       const renamed = rowsOf(destinationClient, 'renamed')
       await expect.poll(() => renamed.countDocuments(), { timeout: 30_000 }).toBe(100)

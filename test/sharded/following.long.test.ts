@@ -29,7 +29,7 @@ describe('changes on a sharded source during a sync', () => {
     await pair.source.split('app.things', { k: 10 })
     await pair.source.moveChunk('app.things', { k: 15 }, 1)
     expect(await pair.spread('things', pair.source)).toEqual([200, 300])
-    // The orphaned documents are on a shard that is still read, and keep their former content. If they were copied, they would undo this.
+    // tandem still reads the shard with the orphaned documents. If it copied them, their former content would undo these changes.
     await things.deleteMany({ k: { $gte: 10, $lt: 15 } })
     await things.updateMany({ k: { $gte: 15, $lt: 20 } }, { $set: { z: -1 } })
     await commit(await pair.startSync())
@@ -55,7 +55,7 @@ describe('changes on a sharded source during a sync', () => {
     await admin.command({ refineCollectionShardKey: 'app.things', key: { k: 1, z: 1 } })
     await things.dropIndex('k_1')
     await expect
-      .poll(() => keyOf('things'), { timeout: 20_000 }) // 6.0.27 emits no event for it
+      .poll(() => keyOf('things'), { timeout: 20_000 }) // 6.0.27 emits no event for refineCollectionShardKey
       .toEqual({ k: 1, z: 1 })
     await things.updateOne({ _id: 5 }, { $set: { refined: true } })
     await commit(tandem)
@@ -72,7 +72,7 @@ describe('changes on a sharded source during a sync', () => {
     await pair.expectEqual()
   })
 
-  /** Writes to the collections until it is stopped. The server refuses writes to a collection while it is moved. */
+  /** Writes to the collections until `stop` is called. The server refuses writes to a collection while it moves the collection. */
   function writing(...names: string[]): { stop: () => Promise<void> } & AsyncDisposable {
     const stopped = new AbortController()
     const written = (async () => {
@@ -93,14 +93,14 @@ describe('changes on a sharded source during a sync', () => {
     return { stop, [Symbol.asyncDispose]: stop }
   }
 
-  test('a collection that is resharded under a writer is converged, and can commit only when that is over', async () => {
+  test('a collection that is resharded under writes converges, and canCommit is false until the resharding and the convergence have ended', async () => {
     const { client, admin, things } = await prepared()
     await things.createIndex({ z: 1 })
     await (await shardedCollection(pair.source, client, 'quiet', { k: 1 }, [20])).insertMany(documents)
     await rowsOf(client, 'quiet').createIndex({ z: 1 })
     const tandem = await pair.startSync({ enableUserWriteBlocking: 'none' })
     await canCommit(tandem)
-    // A reshardCollection that waits before it copies.
+    // Make reshardCollection wait before it blocks writes.
     await using config = await MongoClient.connect(pair.source.config.uri)
     await using paused = await failPoint(config, 'reshardingPauseCoordinatorBeforeBlockingWrites', {})
     const resharded = admin.command({ reshardCollection: 'app.things', key: { z: 1 }, numInitialChunks: 2 })
@@ -130,7 +130,7 @@ describe('changes on a sharded source during a sync', () => {
     expect(await convergencesOf(pair.destinationClient)).toBeGreaterThan(0)
   })
 
-  test('a change of the primary shard keeps sharded collections, and what it clones is converged under a writer', async () => {
+  test('after movePrimary, sharded collections stay as they are, and the collections that the server has cloned converge under writes', async () => {
     const { client, admin, things } = await prepared()
     const tandem = await pair.startSync({ enableUserWriteBlocking: 'none' })
     await canCommit(tandem)
@@ -152,7 +152,7 @@ describe('changes on a sharded source during a sync', () => {
     expect(await rowsOf(pair.destinationClient, 'quiet').countDocuments()).toBe(400)
   })
 
-  test('several instances converge what a change of the primary shard clones, and do not mistake a later collection for a clone', async () => {
+  test('several instances converge the collections that movePrimary has cloned, and do not mistake a later collection for a clone', async () => {
     const { client, admin, things } = await prepared()
     await things.createIndex({ z: 1 })
     const instances = await startInstances(['a', 'b'], { cluster0: pair.source.uri, cluster1: pair.destination.uri })
@@ -182,7 +182,7 @@ describe('changes on a sharded source during a sync', () => {
     }
   })
 
-  test('one _id on two shards fails the sync with a named error, whether the copy or an event detects it', async () => {
+  test('an _id that exists on two shards fails the sync with a named error, whether the copy or an event detects it', async () => {
     const { things } = await prepared()
     await things.insertOne({ _id: 'twice', k: 1 })
     const tandem = await pair.startSync()
@@ -199,13 +199,13 @@ describe('changes on a sharded source during a sync', () => {
     expect(await failure(await pair.startSync())).toMatchObject(named)
   })
 
-  test('a document inserted with the same _id on a second shard, whose event contains the whole document, is not mistaken for the first one', async () => {
+  test('a second document with the same _id on another shard fails the sync, although its insert event contains the whole document', async () => {
     const { things } = await prepared()
     await things.insertOne({ _id: 'twice', k: 1 })
     const tandem = await pair.startSync()
     await canCommit(tandem)
     await things.insertOne({ _id: 'twice', k: 39 })
-    // If the destination has both shard keys on one shard, applying the event fails. Otherwise both documents exist, and the verdict fails.
+    // If both documents belong to one shard of the destination, the event cannot be applied. Otherwise both exist, and the verdict fails.
     await tandem.post('commit')
     expect(await failure(tandem)).toMatchObject({
       error: 'DuplicateDocumentId',
@@ -213,7 +213,7 @@ describe('changes on a sharded source during a sync', () => {
     })
   })
 
-  /** The stored placement of the database on the source, as of tandem's last read. */
+  /** Returns the placement of the database on the source that tandem has stored after its last read of it. */
   function placement(): Promise<{ version: string } | null> {
     const placements = pair.destinationClient
       .db(metadataDatabase)

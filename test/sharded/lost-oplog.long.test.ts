@@ -5,7 +5,7 @@ import { type Row, rowsOf } from '../support/rows.ts'
 import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 import type { Tandem } from '../support/tandem-process.ts'
 
-/** A sync whose position is no longer in a shard's oplog converges after a resume, and the clusters become equal. */
+/** When the oplog of one shard has lost the position of a sync, a resume converges, and the clusters become equal. */
 
 const pair = new ShardedPair({ oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] }, {})
 
@@ -62,11 +62,11 @@ async function change(): Promise<void> {
   await rowsOf(client, 'plain').createIndex({ z: 1 })
   await admin.command({ shardCollection: 'app.plain', key: { z: 1 } })
   await (await shardedCollection(source, client, 'created', { k: 'hashed' })).insertMany(documents)
-  // The server clones the collection, without events for its documents.
+  // The server clones the collection to the other shard and emits no events for its documents.
   await admin.command({ movePrimary: 'moved', to: source.shards[1]?.name })
 }
 
-/** Resumes until the convergence is requested. The first resume may only detect that the oplog window is lost. */
+/** Sends resume until tandem requests the convergence. The first resume may only detect that the oplog has lost the position. */
 async function resumeLost(tandem: Tandem): Promise<void> {
   for (let resumes = 0; resumes < 2; resumes++) {
     expect(await tandem.post('resume')).toMatchObject({ status: 200 })

@@ -9,7 +9,7 @@ import { ShardedPair } from '../support/sharded-pair.ts'
 
 const pair = new ShardedPair('replicaSet')
 
-test('shardingEntries name the collections of the source, and zones those of the destination', async () => {
+test('shardingEntries use the names of collections on the source, and zones use the names on the destination', async () => {
   const { sourceClient, destinationClient, destination } = pair
   const [hashed, zoned] = ['hashed', 'zoned'].map((name) => rowsOf(sourceClient, name))
   await hashed?.createIndex({ k: 'hashed' })

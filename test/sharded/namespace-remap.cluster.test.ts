@@ -13,14 +13,14 @@ const body = {
   namespaceRemap: Object.entries(renamed).map(([from, to]) => ({ from: { database: from }, to: { database: to } })),
   excludeNamespaces: [{ database: 'depot' }],
 }
-/** `depot` belongs to no database of the source there. */
+/** Excludes `depot`, because no database of the source has this name on the destination. */
 const selects = (database: string): boolean => database !== 'depot'
 const documents = (from: number, to: number) =>
   Array.from({ length: to - from }, (_, at) => ({ _id: from + at, k: from + at }))
 const configOf = (client: MongoClient, name: string) =>
   client.db('config').collection<{ _id: string; noBalance?: boolean; permitMigrations?: boolean }>(name)
 
-test('shard keys, chunks, zones and settings of the balancer are those of the source, under the other names', async () => {
+test('the renamed collections have the shard keys, chunks, zones and balancer settings of the source', async () => {
   const { source, sourceClient, destinationClient } = pair
   const admin = sourceClient.db('admin')
   await admin.command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
@@ -95,7 +95,7 @@ test('an existing destination converges under the other names', async () => {
   await admin.command({ moveChunk: 'store.ranged', find: { k: 60 }, to: second })
   await destinationClient.db('store').collection<{ _id: number }>('ranged').insertMany(documents(100, 250))
   await destinationClient.db('depot').collection<{ _id: number }>('extra').insertMany(documents(0, 3))
-  // The database that nobody may touch: its name belongs to no database of the source.
+  // Nothing may change this database, because no database of the source has its name on the destination.
   await destinationClient.db('app').collection<{ _id: number }>('kept').insertMany(documents(0, 3))
 
   const tandem = await pair.startSync({ ...body, existingData: 'converge' })

@@ -8,7 +8,7 @@ import { failure, ShardedPair, start } from '../support/sharded-pair.ts'
 
 /** The oplog window of a sharded source is the shortest window of its shards, also while PAUSED and FAILED. */
 
-/** The server truncates oplogs at checkpoints, which happen every second here. */
+/** The servers truncate their oplogs at checkpoints, which run every second here. */
 const pair = new ShardedPair({ oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] }, { shards: 1 })
 /** tandem reads the oplogs once a minute. */
 const soon = { timeout: 180_000, interval: 200 }
@@ -27,11 +27,11 @@ it('the shard with the shortest oplog window determines how long the sync may be
   await canCommit(tandem)
   const remaining = async () => (await metricsOf(tandem.url)).get('tandem_oplog_remaining_seconds')
   await vi.waitFor(async () => expect((await metricsOf(tandem.url)).get('tandem_oplog_visible')).toBe(1), soon)
-  // No oplog has been full yet.
+  // No oplog is full yet, so the remaining time is unknown.
   expect(await remaining()).toBeUndefined()
   expect(await tandem.post('pause')).toMatchObject({ status: 200 })
 
-  // The collection is on one shard, so only that shard's oplog fills up and discards entries that are not applied.
+  // The collection is on one shard, so only the oplog of that shard fills up and discards entries that tandem has not applied.
   await fill(200)
   const overtaken = async (): Promise<void> => {
     // The server truncates the oplog only while entries are added.
@@ -51,8 +51,8 @@ it('the shard with the shortest oplog window determines how long the sync may be
   expect(new Set(begins).size).toBe(2)
 })
 
-it('check warns of the shard with the shortest window, and the time is shown while FAILED', async () => {
-  // One shard's oplog is full since the former test.
+it('check warns about the shard with the shortest oplog window, and progress shows the remaining time while FAILED', async () => {
+  // The oplog of one shard is full since the previous test.
   await fill(10)
   const tandem = await pair.startTandem()
   const { body } = await tandem.post('check', { source: 'cluster0', destination: 'cluster1' })

@@ -4,16 +4,16 @@ import { rowsOf } from '../support/rows.ts'
 import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 
 /**
- * On the source, the shard key `_id` is refined. 6.0 emits no event for that, and several instances follow the new key
- * only at the commit. Until then the destination is keyed by `_id`, but the source may have documents with one `_id` on
- * several shards, and may move a document between shards.
+ * On the source, the shard key `_id` is refined. 6.0 emits no event for that, and several instances refine the key on the
+ * destination only at the commit. Until then the shard key of the destination is `_id`, but the source may have documents with
+ * the same `_id` on several shards, and may move a document between shards.
  */
 
 const pair = new ShardedPair({}, {})
 const last = 40
 let rounds = 0
 
-/** Two instances sync `app.things` without the verifier, which would find lost documents and hide how they were lost. */
+/** Syncs `app.things` with two instances and without the verifier. The test itself has to detect lost documents. */
 async function refined(change: (things: ReturnType<typeof rowsOf>) => Promise<void>) {
   const { source, sourceClient: client } = pair
   const admin = client.db('admin')
@@ -38,7 +38,7 @@ async function refined(change: (things: ReturnType<typeof rowsOf>) => Promise<vo
   }
 }
 
-/** Inserts so many documents that each lane of each partition probably gets one, and waits until all are applied. */
+/** Inserts so many documents that each lane of each partition probably gets one, and waits until all of them are applied. */
 async function untilApplied(things: ReturnType<typeof rowsOf>): Promise<void> {
   const round = rounds++
   const ids = Array.from({ length: 200 }, (_, at) => `round ${round}: ${at}`)
@@ -49,14 +49,14 @@ async function untilApplied(things: ReturnType<typeof rowsOf>): Promise<void> {
 
 test('a document that moves between shards after its key was refined is not deleted on the destination', async () => {
   await using instances = await refined(async (things) => {
-    // Chunk borders within the values of one `_id`: the documents with k of 50 or more are on the other shard.
+    // Split the chunks between values of k for the same `_id`, so that documents with k of 50 or more are on the other shard.
     for (const _id of [3, 30]) {
       const here = _id < last / 2 ? 0 : 1
       await pair.source.split('app.things', { _id, k: 50 })
       await pair.source.split('app.things', { _id: _id + 1, k: 0 })
       await pair.source.moveChunk('app.things', { _id, k: 80 }, 1 - here)
-      // The delete event and the insert event have one cluster time. The stream orders them by the document key, so the
-      // insert comes first for one of the two documents.
+      // The delete event and the insert event have the same cluster time. The stream orders them by the document key, so the
+      // insert event comes first for one of the two documents.
       const [from, to] = here === 0 ? [80, 10] : [10, 80]
       await things.updateOne({ _id, k: from }, { $set: { k: to, moved: true } })
     }
@@ -87,14 +87,14 @@ test('a document that moves between shards after its key was refined is not dele
   await pair.expectEqual()
 })
 
-test('a second document with an _id, which the refined key allows, fails the sync instead of replacing the first', async () => {
+test('a second document with the same _id, which the refined key allows, fails the sync and does not replace the first one', async () => {
   await using instances = await refined(async (things) => {
     await pair.source.split('app.things', { _id: 3, k: 50 })
     await pair.source.split('app.things', { _id: 4, k: 0 })
     await pair.source.moveChunk('app.things', { _id: 3, k: 80 }, 1)
     await things.insertOne({ _id: 3, k: 10 })
   })
-  // The instance that applies the event fails. The other one continues with its own partitions.
+  // The instance that applies the event fails. The other instance continues with its own partitions.
   const failures = async () => {
     const all = await Promise.all([...instances.members.values()].map((tandem) => tandem.progress()))
     return all.flatMap(({ failure }) => failure?.error ?? [])

@@ -4,13 +4,13 @@ import { canCommit, commit } from '../support/commits.ts'
 import { type Row, rowsOf } from '../support/rows.ts'
 import { ShardedPair } from '../support/sharded-pair.ts'
 
-/** From a replica set to a sharded cluster, collections are renamed into a database from another one. */
+/** During syncs from a replica set to a sharded cluster, collections are renamed into another database. */
 
 const pair = new ShardedPair('replicaSet', {})
 const entry = (collection: string) => ({ database: 'other', collection, shardCollection: { key: [{ k: 1 }] } })
 const documents = Array.from({ length: 200 }, (_, _id): Row => ({ _id, k: _id % 40 }))
 
-test('a collection that is renamed from another database is sharded as its new name requests, and an unlisted one is not', async () => {
+test('a collection that is renamed from another database is sharded if the start request lists its new name, and not otherwise', async () => {
   const { sourceClient, destinationClient } = pair
   const other = sourceClient.db('other')
   for (const name of ['listed', 'unlisted', 'replacing']) {
@@ -40,11 +40,11 @@ test('a collection that is renamed from another database is sharded as its new n
   expect(await keyOf('unlisted')).toBeNull()
 })
 
-/** The name that the server gives to a collection which it copies for such a rename. Here the test takes each step itself. */
+/** A name like the temporary names of the server when it copies a collection for such a rename. Here the test does each step itself. */
 const temporary = 'tmpAbCdE.renameCollection'
 
 test.each([[['listed']], [['between', 'listed']]])(
-  'so is one whose new name the catalog shows before the event of its rename is read, also after other names: %s',
+  'a collection is also sharded if tandem reads its new name from the catalog before it reads the rename event, after these renames: %s',
   async (names) => {
     const other = pair.sourceClient.db('other')
     await other.createCollection('present')
@@ -57,7 +57,7 @@ test.each([[['listed']], [['between', 'listed']]])(
     await expect.poll(() => copied.countDocuments(), { timeout: 20_000 }).toBe(200)
 
     expect(await tandem.post('pause')).toMatchObject({ status: 200 })
-    // The event of this index lets tandem read the catalog. The insert keeps that read apart from the event of the rename.
+    // The event of this index makes tandem read the catalog. The insert separates that read from the rename event.
     await other.collection('present').createIndex({ k: 1 })
     await other.collection<Row>('present').insertOne({ _id: 1 })
     for (const [at, name] of names.entries()) await other.renameCollection(names[at - 1] ?? temporary, name)
@@ -73,7 +73,7 @@ async function keyOf(name: string): Promise<unknown> {
   return (await config.findOne({ _id: `other.${name}` }))?.key ?? null
 }
 
-test('so is one whose rename meets a filter that excludes another renamed collection', async () => {
+test('a collection is also sharded if it is renamed while a new filter excludes another renamed collection', async () => {
   const other = pair.sourceClient.db('other')
   await other.createCollection('leaving')
   const sharding = { createSupportingIndexes: false, shardingEntries: [entry('listed')] }

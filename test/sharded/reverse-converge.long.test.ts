@@ -9,14 +9,14 @@ import { type Row, rowsOf } from '../support/rows.ts'
 import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 
 /**
- * The new source has documents for which its oplogs have no events, because one of them no longer reaches back to the
- * commit, or because the server has cloned collections: a reversal converges all collections.
+ * The new source has documents for which its oplogs have no events, because one oplog no longer reaches back to the commit, or
+ * because the server has cloned collections. A reversal then converges.
  */
 
 const pair = new ShardedPair({}, { oplogSizeMB: 16, extraArgs: ['--syncdelay', '1'] })
 const documents = Array.from({ length: 300 }, (_, _id): Row => ({ _id, k: _id % 40, z: _id }))
 
-test('facts 2.5: a reversal between sharded clusters for which an oplog was lost ends equal under a writer', async () => {
+test('facts 2.5: a reversal between sharded clusters converges under writes if an oplog no longer reaches back to the commit', async () => {
   const { source, destination, sourceClient, destinationClient } = pair
   const admin = destinationClient.db('admin')
   for (const name of ['changed', 'dropped', 'rekeyed']) {
@@ -84,7 +84,7 @@ test('a reversal between sharded clusters converges the collections that movePri
   expect((await compareBoth(destination.uri, pair.sourceUri)).differences).toEqual([])
 })
 
-test('a reversal is refused while a collection is being resharded on either cluster, and follows after that', async () => {
+test('a reversal is refused while either cluster reshards a collection, and converges the resharded collection later', async () => {
   const { source, destination, sourceClient, destinationClient } = pair
   for (const name of ['left', 'right']) {
     const collection = await shardedCollection(source, sourceClient, name, { k: 1 }, [20])
@@ -102,7 +102,7 @@ test('a reversal is refused while a collection is being resharded on either clus
     await using config = await MongoClient.connect(cluster.config.uri)
     await using paused = await failPoint(config, 'reshardingPauseCoordinatorBeforeBlockingWrites', {})
     const admin = client.db('admin')
-    // The server begins no resharding while writes are blocked.
+    // The server does not begin a resharding while writes are blocked.
     if (!ends) await admin.command({ setUserWriteBlockMode: 1, global: false })
     const resharded = admin
       .command({ reshardCollection: `app.${name}`, key: { z: 1 }, numInitialChunks: 2 })
@@ -119,7 +119,7 @@ test('a reversal is refused while a collection is being resharded on either clus
       },
     })
     expect((await tandem.progress()).state).toBe('COMMITTED')
-    // The former source would count as changed if this resharding ended. The abort waits for the fail point.
+    // If this resharding completed, the former source would count as changed, so it is aborted. The abort waits for the fail point.
     const abort = { _configsvrAbortReshardCollection: `app.${name}`, writeConcern: { w: 'majority' } }
     const aborted = ends ? null : config.db('admin').command(abort)
     await paused.release()
@@ -128,7 +128,7 @@ test('a reversal is refused while a collection is being resharded on either clus
   }
   await rowsOf(destinationClient, 'right').insertOne({ _id: 'after', k: 1, z: 5 })
   expect(await tandem.post('reverse')).toEqual({ status: 200, body: { success: true } })
-  // The event of the resharding that has ended on the new source.
+  // tandem reads the event of the completed resharding on the new source, and converges the collection.
   await expect.poll(() => convergencesOf(sourceClient), { timeout: 60_000 }).toBeGreaterThan(0)
   await commit(tandem)
   expect((await compareBoth(destination.uri, pair.sourceUri)).differences).toEqual([])

@@ -5,8 +5,8 @@ import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.t
 import { startTandem } from '../support/tandem-process.ts'
 
 /**
- * The only instance crashes while it plans the convergence of the collections that movePrimary cloned. Before it is
- * restarted, movePrimary clones them again, and reshardCollection rewrites another collection.
+ * The only instance crashes while it plans the convergence of the collections that movePrimary has cloned. Before the instance is
+ * restarted, movePrimary clones these collections again, and reshardCollection rewrites another collection.
  */
 
 const pair = new ShardedPair({}, {})
@@ -30,8 +30,8 @@ test.each(['replanCollections', 'replanDefinitions', 'replanEnd'])(
     await canCommit(faulty)
     await admin.command({ movePrimary: 'app', to: source.shards[1]?.name })
     await vi.waitFor(() => expect(faulty.isRunning()).toBe(false), { timeout: 60_000 })
-    // This movePrimary drops the clones that the instance found. No instance has requested the convergence of the new
-    // clones or of the resharded collection.
+    // This movePrimary drops the clones that the instance has found. No instance has requested the convergence of the new clones
+    // or of the resharded collection yet.
     await admin.command({ movePrimary: 'app', to: source.shards[0]?.name })
     await admin.command({ reshardCollection: 'app.things', key: { z: 1 }, numInitialChunks: 2 })
     await rowsOf(client, 'one').deleteMany({ _id: { $lt: 10 } })

@@ -14,8 +14,8 @@ import { ShardedWorkload } from '../support/sharded-workload.ts'
 import { startTandem, type Tandem } from '../support/tandem-process.ts'
 
 /**
- * Several routers for each cluster in one connection string. A router knows only the cursors that were opened through it,
- * and has a clock and a routing table of its own.
+ * The connection string of each cluster names several routers. A router knows only the cursors that were opened through it, and
+ * has its own cluster time and routing table.
  */
 
 let clusters: ShardedClusters
@@ -28,7 +28,7 @@ beforeAll(async () => {
 })
 afterAll(() => clusters?.[Symbol.asyncDispose]())
 
-/** A router that is killed leaves its cursors open on the shards, and does not know them when it runs again. */
+/** When a router is killed, its cursors stay open on the shards, and the router does not know them after its restart. */
 let isRestarted = false
 
 afterEach(async () => {
@@ -78,17 +78,17 @@ test('two instances copy, follow and commit through several routers', async () =
   expect(copied.reduce((sum, bytes) => sum + bytes, 0)).toBe(total)
 })
 
-/** Documents of 8 KiB, whose copy takes some ten seconds under the smallest limit. */
+/** These documents have 8 KiB each. Their copy takes about ten seconds with the lowest limit. */
 const large = Array.from({ length: 1_500 }, (_, _id) => ({ _id, k: _id % 100, z: _id, n: 0, text: 'x'.repeat(8_192) }))
 const slow = { bytesPerSecond: 1_048_576 }
 
-test('a router that has not seen the collections, an outdated one, and one that restarts during the copy', async () => {
+test('the clusters become equal with a router that does not know the collections, an outdated router, and routers that restart during the copy', async () => {
   for (const { uri } of [source, destination]) {
     await using client = await MongoClient.connect(uri)
     await emptyCluster(client)
   }
   const [fresh, outdated] = source.mongoses.map(({ uri }) => uri)
-  // The outdated router knows a former collection of this name, which had another key, on the first shard alone.
+  // The outdated router knows an earlier collection of this name, which had another shard key and only one shard.
   await using elsewhere = await MongoClient.connect(outdated as string)
   await using client = await MongoClient.connect(fresh as string)
   const admin = client.db('admin')
@@ -135,7 +135,7 @@ interface Row {
   text?: string
 }
 
-/** Changes the shard keys of documents, updates, deletes and inserts until it is stopped. */
+/** Changes shard keys of documents, and updates, deletes and inserts documents, until `stop` is called. */
 function changing(things: Collection<Row>) {
   const random = new Random('routers that restart')
   const stopped = new AbortController()
@@ -148,7 +148,7 @@ function changing(things: Collection<Row>) {
       if (!found) continue
       if (chance < 0.4) {
         const changed = things.updateOne(found, { $set: { k: random.int(0, 99) } })
-        // A chunk is moving, or the other shard still has the document that a moved chunk has left behind.
+        // The server refuses this if a chunk is moving, or if the other shard still has the document of a chunk that was moved.
         if (await changed.then(isModified, refused)) keyChanges++
       } else if (chance < 0.5) await things.deleteOne(found).catch(refused)
       else await things.updateOne(found, { $inc: { n: 1 } }).catch(refused)

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { type ShardedClusters, startShardedClusters } from '../faults/clusters.ts'
 import { migrateSharded } from '../faults/sharded-instances.ts'
 
-/** A sample of `npm run chaos:sharded`. */
+/** Runs a sample of the cases of `npm run chaos:sharded`. */
 
 let clusters: ShardedClusters
 

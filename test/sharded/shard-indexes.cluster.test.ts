@@ -16,7 +16,7 @@ const sharding = {
   shardingEntries: [{ database: 'app', collection: 'things', shardCollection: { key: [{ k: 1 }] } }],
 }
 
-/** The shards of the destination: first the one that answers listIndexes, then the other one. */
+/** Returns the shards of the destination. The first one is the shard that answers listIndexes. */
 async function shardsInOrder(): Promise<[Shard, Shard]> {
   const config = pair.destinationClient.db('config')
   const { uuid } = (await config
@@ -35,7 +35,7 @@ async function indexOn({ uri }: Shard, name: string): Promise<Document | undefin
   return (await rowsOf(client, 'things').indexes()).find((index) => index['name'] === name)
 }
 
-test('a unique index that only one shard has built is built on the others, and is unique on all', async () => {
+test('tandem builds a unique index that only one shard has on the other shard too, and the index is unique on both', async () => {
   const rows = rowsOf(pair.sourceClient, 'things')
   await rows.insertMany(Array.from({ length: 400 }, (_, _id) => ({ _id, k: _id, u: _id })))
   await rows.createIndex({ k: 1 })
@@ -58,6 +58,6 @@ test('a unique index that only one shard has built is built on the others, and i
   // Somebody drops the index on one shard after the commit.
   await rowsOf(direct, 'things').dropIndex('k_1_u_1')
   const compared = await compareBoth(pair.sourceUri, pair.destinationUri, { shardKeys: { 'app.things': '{"k":1}' } })
-  // Once by the oracle of the tests, and once by `tandem verify`.
+  // Both the comparison of the tests and `tandem verify` report the difference.
   expect(compared.differences).toEqual([expect.stringContaining(other.name), expect.stringContaining(other.name)])
 })

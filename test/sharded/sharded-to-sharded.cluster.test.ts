@@ -7,7 +7,7 @@ import { seedData } from '../support/seed-data.ts'
 import { ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 import { createWorkload } from '../support/workload.ts'
 
-/** Syncs from a cluster of two shards to another one. */
+/** Syncs from a cluster of two shards to another cluster of two shards. */
 
 const pair = new ShardedPair({}, {})
 const seed = process.env['TANDEM_SEED'] ?? 'general'
@@ -17,7 +17,7 @@ async function balancerOf(client: typeof pair.sourceClient): Promise<string> {
   return (await client.db('admin').command({ balancerStatus: 1 }))['mode']
 }
 
-test('copies collections with every kind of shard key, with their keys, to every shard', async () => {
+test('the destination gets collections with every kind of shard key, with the same keys and with documents on every shard', async () => {
   const { source, sourceClient: client } = pair
   await client.db('admin').command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
   const ranged = await shardedCollection(source, client, 'ranged', { k: 1 }, [100])
@@ -44,7 +44,7 @@ test('copies collections with every kind of shard key, with their keys, to every
   }
 })
 
-test('unsharded collections of every kind are synced through mongos, with DDL, as between replica sets', async () => {
+test('unsharded collections of every kind are synced through mongos with their DDL, as between replica sets', async () => {
   await seedData(pair.sourceUri, seed, 0.1)
   const workload = createWorkload({ uri: pair.sourceUri, seed, ddl: true, transactions: false })
   const tandem = await pair.startTandem()
@@ -65,7 +65,7 @@ test('4.5: between sharded clusters, collections that are left out do not change
     await collection.insertMany(numbered(0))
   }
   await rowsOf(sourceClient, 'plain').insertMany(numbered(0))
-  // The destination already has the database, and in it a collection with a name that is left out.
+  // The destination already has the database, with a collection whose name the filter leaves out.
   await shardedCollection(pair.destination, destinationClient, 'left', { other: 1 })
   await rowsOf(destinationClient, 'left').insertOne({ _id: 1, other: 2 })
   const before = await fingerprints(pair.destination.uri, () => true)
@@ -88,7 +88,7 @@ test('4.5: between sharded clusters, collections that are left out do not change
   expect(await fingerprints(pair.destination.uri, (...of) => !selects(...of))).toEqual(before)
 })
 
-test('unique and hashed compound keys, and whether chunks may move, are those of the source after the commit', async () => {
+test('after the commit, unique and hashed compound shard keys, and whether chunks may move, are as on the source', async () => {
   const { source, sourceClient: client, destinationClient } = pair
   const admin = client.db('admin')
   await admin.command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
@@ -103,12 +103,12 @@ test('unique and hashed compound keys, and whether chunks may move, are those of
   const tandem = await pair.startSync()
   await canCommit(tandem)
 
-  // A collection becomes sharded by a unique key, and a unique key is refined, while changes are applied.
+  // While tandem applies changes, one collection becomes sharded by a unique key, and the unique key of another is refined.
   await rowsOf(client, 'later').insertMany(documents)
   await rowsOf(client, 'later').createIndex({ u: 1 }, { unique: true })
   await admin.command({ shardCollection: 'app.later', key: { u: 1 }, unique: true })
   await rowsOf(client, 'unique').createIndex({ k: 1, u: 1 }, { unique: true })
-  // The server refuses to refine a key while an index that does not begin with the new one is unique.
+  // The server refuses to refine a key while there is a unique index that does not begin with the new key.
   await rowsOf(client, 'unique').dropIndex('k_1')
   await admin.command({ refineCollectionShardKey: 'app.unique', key: { k: 1, u: 1 } })
   for (const name of [...names, 'later']) {
@@ -135,7 +135,7 @@ test('unique and hashed compound keys, and whether chunks may move, are those of
   await expect(twice).rejects.toMatchObject({ code: 11_000 })
 })
 
-/** What `sh.disableBalancing` and `sh.enableBalancing` do. */
+/** Does the same as `sh.disableBalancing` and `sh.enableBalancing` of the shell. */
 async function setNoBalance(client: typeof pair.sourceClient, noBalance: boolean): Promise<void> {
   await client
     .db('config')
@@ -148,7 +148,7 @@ async function noBalanceOf(client: typeof pair.sourceClient): Promise<boolean> {
   return (found as { noBalance?: boolean } | null)?.noBalance ?? false
 }
 
-test('a committed sync between sharded clusters is reversed, each balancer returns to its former mode, and noBalance is copied', async () => {
+test('a sync between sharded clusters can be reversed; each balancer returns to its former mode, and noBalance is copied', async () => {
   const { source, sourceClient, destinationClient } = pair
   for (const client of [sourceClient, destinationClient]) await client.db('admin').command({ balancerStart: 1 })
   const things = await shardedCollection(source, sourceClient, 'things', { k: 1 }, [20])

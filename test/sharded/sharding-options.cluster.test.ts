@@ -4,7 +4,7 @@ import { canCommit, commit } from '../support/commits.ts'
 import { rowsOf } from '../support/rows.ts'
 import { ShardedPair } from '../support/sharded-pair.ts'
 
-/** Options of shardCollection in the start request, from a replica set to a sharded cluster. */
+/** The start request of a sync from a replica set to a sharded cluster contains options of shardCollection. */
 
 const pair = new ShardedPair('replicaSet')
 
@@ -29,7 +29,7 @@ test('collections are sharded with the options of the request while they are cop
     entry('zoned', { key: [{ r: 1 }, { k: 'hashed' }], presplitHashedZones: true }),
   ]
   const tandem = await pair.startSync({ sharding: { createSupportingIndexes: false, shardingEntries } })
-  // The values of two documents change places. In between, the destination may have one of them twice.
+  // Two documents exchange their values. In between, the destination may have one of the values twice.
   for (const [_id, k] of [
     [1, -1],
     [2, 1],

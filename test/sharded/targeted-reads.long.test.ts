@@ -6,7 +6,7 @@ import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 import { untilApplied } from '../support/until-applied.ts'
 import { untilTargeted } from '../support/until-targeted.ts'
 
-/** Changed documents are read from one shard of the source, although the shard key is not `_id`. */
+/** tandem reads a changed document from only one shard of the source, although the shard key is not `_id`. */
 
 const pair = new ShardedPair({ shards: 4 }, {})
 const seed = process.env['TANDEM_SEED'] ?? 'targeted'
@@ -18,7 +18,7 @@ test.each<[string, Record<string, 1 | 'hashed'>, unknown[]]>([
   ['hashed', { k: 'hashed' }, []],
   ['of two fields, of which the first one has few values', { region: 1, k: 1 }, [1, 2]],
 ])(
-  'with a shard key that is %s, at most 1.1 documents are asked for per write, and 1.1 deleted for each that is gone',
+  'with a shard key that is %s, tandem requests at most 1.1 documents per write, and sends at most 1.1 deletes per removed document',
   async (_what, key, splitPoints) => {
     const { source, sourceClient: client } = pair
     await client.db('admin').command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })
@@ -49,7 +49,7 @@ test.each<[string, Record<string, 1 | 'hashed'>, unknown[]]>([
     const total = counts.reduce((sum, { documents }) => sum + documents, 0)
     expect(total / writes, JSON.stringify(counts)).toBeLessThan(1.1)
     const sum = (all: number[]): number => all.reduce((one, other) => one + other, 0)
-    // A changed key has two events, unless both keys are on one shard. Inserts are not counted among the statements.
+    // A changed shard key causes two events, unless both values belong to one shard. The statements do not include inserts.
     const statements = (sum(updates) + sum(removals)) / (writes + keyChanges)
     expect(statements, JSON.stringify({ updates, removals })).toBeLessThan(1.1)
     expect(sum(removals) / removed, JSON.stringify(removals)).toBeLessThan(1.1)

@@ -3,7 +3,7 @@ import { canCommit, commit } from '../support/commits.ts'
 import { type Row, rowsOf } from '../support/rows.ts'
 import { failure, ShardedPair, shardedCollection, start } from '../support/sharded-pair.ts'
 
-/** Syncs from a cluster of two shards to a replica set, where no collection is sharded. */
+/** Syncs from a cluster of two shards to a replica set. All collections become unsharded. */
 
 const pair = new ShardedPair({}, 'replicaSet')
 const documents = Array.from({ length: 1_000 }, (_, _id): Row => ({ _id, k: _id % 200, u: _id, z: 0 }))
@@ -15,7 +15,7 @@ async function placeDatabase(): Promise<void> {
   await admin.command({ enableSharding: 'app', primaryShard: pair.source.shards[0]?.name })
 }
 
-test('sharded collections become unsharded ones with the same documents, options and indexes', async () => {
+test('sharded collections become unsharded collections with the same documents, options and indexes', async () => {
   const { source, sourceClient: client } = pair
   await placeDatabase()
   const keys = { ranged: { k: 1 }, byId: { _id: 1 }, hashed: { k: 'hashed' }, plain: null } as const
@@ -32,7 +32,7 @@ test('sharded collections become unsharded ones with the same documents, options
   const ranged = rowsOf(client, 'ranged')
   await ranged.insertOne({ _id: 'written', k: 150 })
   await ranged.deleteMany({ _id: { $in: [1, 101] } })
-  // The shard key changes, so the document moves to the other shard: its delete event and its insert event have one time.
+  // The shard key changes, so the document moves to the other shard. Its delete event and its insert event have the same time.
   await ranged.updateOne({ _id: 3, k: 3 }, { $set: { k: 199 } })
   await source.moveChunk('app.ranged', { k: 150 }, 0)
   await ranged.updateOne({ _id: 4, k: 4 }, { $inc: { z: 1 } })
@@ -50,7 +50,7 @@ test('sharded collections become unsharded ones with the same documents, options
   expect(names.sort()).toEqual(['created', 'hashed', 'ranged', 'renamed'])
 })
 
-test('an _id on two shards is found by check, by the copy and after it, and no document is lost silently', async () => {
+test('check, the copy and event application each detect an _id on two shards, and no document is lost silently', async () => {
   const { source, sourceClient: client } = pair
   await placeDatabase()
   const ranged = await shardedCollection(source, client, 'ranged', { k: 1 }, [100])
@@ -109,7 +109,7 @@ test('resync and start with converge make existing collections equal without dro
   expect(await uuidOf()).toEqual(before)
 })
 
-test('is refused as reversible, and with sharding', async () => {
+test('a start is refused with reversible, and with sharding', async () => {
   const tandem = await pair.startTandem()
   const refused = (error: string) => ({ status: 422, body: { success: false, error } })
   expect(await start(tandem, { reversible: true })).toMatchObject(refused('ReversibleNotSupported'))

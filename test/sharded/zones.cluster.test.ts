@@ -5,7 +5,7 @@ import { ShardedPair, shardedCollection } from '../support/sharded-pair.ts'
 /** The shards of both clusters have the same names. */
 const pair = new ShardedPair({ name: 'zoned' }, { name: 'zoned' })
 
-test('zones of the source are on the destination before the copy, and are its zones after the commit', async () => {
+test('the destination has the zones of the source before the copy, and exactly these zones after the commit', async () => {
   const { source, sourceClient, destinationClient } = pair
   const admin = sourceClient.db('admin')
   await admin.command({ enableSharding: 'app', primaryShard: source.shards[0]?.name })

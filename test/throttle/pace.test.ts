@@ -4,7 +4,7 @@ import { Pace } from '../../src/throttle/pace.ts'
 
 const { signal: never } = new AbortController()
 
-/** Returns the milliseconds until the bytes that were spent are earned. */
+/** Returns the milliseconds for which the pace makes a caller wait. */
 async function wait(pace: Pace, signal = never): Promise<number> {
   const began = performance.now()
   await pace.earned(signal)
@@ -23,7 +23,7 @@ describe('a pace', () => {
     const pace = new Pace()
     pace.set(1_000_000)
     for (let one = 0; one < 4; one += 1) pace.spend(50_000)
-    // A timer of Node may end slightly early.
+    // A timer of Node.js may end slightly early.
     expect(await wait(pace)).toBeGreaterThan(190)
     await pace.earned(never)
   })

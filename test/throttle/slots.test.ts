@@ -63,7 +63,7 @@ describe('slots', () => {
     expect(await slots.run(never, async () => 7)).toBe(7)
   })
 
-  it('stop a caller’s wait when it is stopped, without a lost turn for other callers', async () => {
+  it('end the wait of a caller that is stopped, and no other caller loses its turn', async () => {
     const started: number[] = []
     const slots = new Slots(() => 1)
     const stop = new AbortController()
@@ -81,7 +81,7 @@ describe('slots', () => {
     await expect(slots.run(stop.signal, async () => 1)).rejects.toThrow(StoppedError)
   })
 
-  it('do not lose a turn when a caller is woken and stopped at the same time', async () => {
+  it('lose no turn when a caller gets a slot and is stopped at the same time', async () => {
     const started: number[] = []
     let limit = 1
     const slots = new Slots(() => limit)

@@ -6,7 +6,7 @@ import { Throttle } from '../../src/throttle/throttle.ts'
 
 const { signal: never } = new AbortController()
 
-/** A throttle for one write at a time, to a destination that has reported overload this many times, a few seconds apart. */
+/** Returns a throttle for one write at a time. The destination has reported overload this many times, a few seconds apart. */
 function overloaded(times: number): Throttle {
   let now = 0
   const backOff = new BackOff(() => now)
@@ -25,8 +25,8 @@ async function write(throttle: Throttle, tookMS: number, signal = never): Promis
 }
 
 describe('writes of the copy', () => {
-  it('are followed by a pause while the destination is overloaded, as a multiple of their duration', async () => {
-    // Timers of Node may end slightly early.
+  it('are followed by a pause while the destination is overloaded; the pause is a multiple of their duration', async () => {
+    // Timers of Node.js may end slightly early.
     expect(await write(overloaded(3), 50)).toBeGreaterThan(8 * 48)
     expect(await write(overloaded(0), 50)).toBeLessThan(10 * 50)
   })
@@ -84,7 +84,7 @@ describe('limits', () => {
     expect(overloaded(1).isActive).toBe(true)
   })
 
-  it('of bytes per second make batches smaller, so that the rate holds over short times', () => {
+  it('of bytes per second make batches smaller, so that the rate is also kept over short times', () => {
     const throttle = new Throttle(3)
     expect(throttle.batchBytes(4_000_000)).toBe(4_000_000)
     throttle.set({ ...noLimits, bytesPerSecond: 2_000_000 })
