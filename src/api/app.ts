@@ -191,7 +191,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/abort',
       describeCommand(
         'abort',
-        'Aborts a commit that is not decided yet, on all instances: COMMITTING or FAILED to RUNNING. The decision is stored shortly before canWrite. Every instance accepts abort.',
+        'Aborts a commit that is not decided yet, on all instances: the sync is RUNNING again. The decision is stored shortly before canWrite. Every instance accepts abort, in RUNNING, PAUSED, COMMITTING and FAILED.',
         noBody,
         successSchema,
       ),
