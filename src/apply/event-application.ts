@@ -244,9 +244,9 @@ export class EventApplication {
   }
 
   /**
-   * Called when every instance has ended the copy of this collection and no insert of the copy is in flight. Reconciles
-   * the tombstones of the partitions that are applied here, in order. Afterwards, events alone keep the collection
-   * equal. Resolves when the tombstones are removed, which may take minutes. Events are applied meanwhile.
+   * Called when all segments of this collection are copied and no insert of the copy is in flight. Reconciles the
+   * tombstones of the partitions that are applied here, in order. Afterwards, events alone keep the collection equal.
+   * Resolves when the tombstones are removed, which may take minutes. Events are applied meanwhile.
    */
   async copyEnded(entry: CatalogEntry): Promise<void> {
     await this.#copyEnds.end(entry, (work) => this.behindBarrier(work))
