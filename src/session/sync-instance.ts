@@ -99,7 +99,7 @@ export class SyncInstance {
     return this.#current.session
   }
 
-  /** Resolves when all swaps of the direction have ended, and all work of machine states that were left. */
+  /** Resolves when all direction swaps and the work of all states that the machine has left have ended. */
   get ended(): Promise<unknown> {
     return this.#current.ended
   }
