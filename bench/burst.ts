@@ -40,7 +40,7 @@ interface Verified {
   sourceCpu: number
   destinationCpu: number
   peakMB: number
-  /** Seconds from `commit`, which is sent as soon as `progress` shows no lag and `canCommit`, until `canWrite`. */
+  /** Seconds from `commit` until `canWrite`. `commit` is sent as soon as `progress` shows no lag and `canCommit`. */
   cutover: number
 }
 
@@ -106,7 +106,8 @@ function rowOf(operations: number, direct: Direct, ours: Followed, verified: Ver
     'tandem peak MB': { atMost: 300 },
     'verified, tandem peak MB': { atMost: 300 },
   }
-  // tandem writes only the last version of a hot document. The target of `hot` is the CPU that this saves the destination.
+  // tandem combines the changes of a hot document into few writes. `hot` measures how much CPU of the destination this
+  // saves, so its target is a ratio of CPU, not of speed.
   const own =
     mix === 'mixed' ? { ratio: { atLeast: 0.6 } } : { 'ratio of destination CPU, direct to tandem': { atLeast: 3 } }
   const misses = missesOf(figures, { ...own, ...always })
@@ -179,9 +180,10 @@ async function followVerified(pair: Pair, operations: number, options: BenchOpti
 }
 
 /**
- * Returns the meter's reading at the moment when both contents became equal. Equal counts, which are cheap to query,
- * only trigger the check; the digest of every byte decides. The meter is read before the digest is computed, so the figure
- * includes neither its time nor its CPU. The server blocks writes meanwhile, so the digest is valid for that moment.
+ * Returns the meter's reading when both contents are equal. Equal counts, which are cheap to query, only trigger the
+ * check; the digest of every byte decides. The meter is read before each digest, so the figure does not include the
+ * digest that finds the contents equal. It includes the earlier digests that found a difference. The server blocks
+ * writes while it computes a digest, so a digest describes the content at one moment.
  */
 async function whenEqual<Reading>({ source, destination }: Pair, read: () => Reading): Promise<Reading> {
   const deadline = Date.now() + drainPatienceMS

@@ -23,9 +23,9 @@ const copiers: Record<'naive' | 'tandem', Copier> = { naive: copyNaively, tandem
 type Name = keyof typeof copiers
 
 /**
- * The first rounds do not count. The page cache then uses memory for the first time, and the servers' files use disk blocks
- * for the first time, which costs CPU time in the destination's kernel. On a virtual machine, the first rounds of 2 GB took
- * 1.4 times as long as the later ones.
+ * The first rounds do not count. In these rounds the page cache uses memory for the first time, and the servers' files
+ * use disk blocks for the first time. This costs CPU time in the destination's kernel. On a virtual machine, the first
+ * rounds of 2 GB took 1.4 times as long as the later ones.
  */
 const warmUpRounds = 2
 

@@ -32,8 +32,8 @@ export async function createCollections({ client }: Server, shape: SmallCollecti
 }
 
 /**
- * Returns `count` indexes besides that of `_id`. The first `unique` of them are unique. The documents satisfy them,
- * because each has another `number`.
+ * Returns `count` indexes in addition to the index on `_id`. The first `unique` of them are unique. The documents
+ * satisfy the unique indexes, because each document has a different `number`.
  */
 export const indexes = (count: number, unique = 0): IndexDescription[] =>
   Array.from({ length: count }, (_, at) => ({

@@ -14,8 +14,8 @@ const estimateOffSeconds = 2
 const estimateOffShare = 0.5
 
 /**
- * Measures the time from `commit` until applications may write on the destination, with verification, after the case's
- * writes.
+ * Measures the time from `commit` until applications may write on the destination. Verification is on. The commit
+ * follows the writes of the case.
  */
 export async function benchCutover(cutoverCase: CutoverCase, options: BenchOptions): Promise<Measured> {
   const link = { ...cutoverCase.servers?.link, ...definedOf(options.link) }

@@ -17,7 +17,9 @@ const windowSeconds = 12
  * of work for it in each window.
  */
 const steadyBytesPerSecond = 10_000_000
-/** Longer than any copy. The bench ends these viewers when the copy is complete. */
+/**
+ * How long the viewers stay while a whole copy is measured. Longer than any copy; the bench ends them after the copy.
+ */
 const foreverSeconds = 3_600
 
 /** Measures what 200 open dashboards cost an instance while it copies: its CPU, and the time of the copy. */

@@ -4,14 +4,14 @@
  *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|shared|secondaries|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE] [--shards N]
  *
- * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure tandem.
- * `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 1 if a
- * measurement fails. It is 0 even if a target is missed.
- * `--case` runs one cutover case (see cutover-cases.ts). `--rtt` and `--bandwidth` simulate a link between each cluster and
- * the programs that are compared: its round trip in milliseconds, and its megabits per second in each direction. With them,
- * only the sections in `linkedSections` run. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if
- * the machine limits open files: 10,000 collections are at least 20,000 files on each server. `--shards` is the number of shards of
- * each cluster in the section `sharded`, 4 by default.
+ * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure
+ * tandem. `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 1 if a measurement
+ * fails. It is 0 even if a target is missed. `--case` runs one cutover case (see cutover-cases.ts). `--rtt` and `--bandwidth`
+ * simulate a link between each cluster and the programs that are compared. `--rtt` is the round trip of the link in
+ * milliseconds. `--bandwidth` is its rate in each direction in megabits per second. With either option, only the
+ * sections in `linkedSections` run. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if the
+ * machine limits open files: 10,000 collections are at least 20,000 files on each server. `--shards` is the number of
+ * shards of each cluster in the section `sharded`, 4 by default.
  */
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'

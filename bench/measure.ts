@@ -25,7 +25,10 @@ function readProc(pid: number, name: string): string {
   }
 }
 
-/** Returns a function that reads the wall-clock seconds since this call and the CPU seconds of each named process or group of processes. */
+/**
+ * Returns a function that returns the wall-clock seconds since this call, and the CPU seconds that each named process
+ * or group of processes has used since this call.
+ */
 export function startMeter<Name extends string>(
   pids: Record<Name, number | readonly number[]>,
 ): () => Record<Name | 'wall', number> {

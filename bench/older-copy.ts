@@ -18,9 +18,9 @@ export async function copyRaw({ source, destination }: Pair): Promise<void> {
 }
 
 /**
- * Writes `writes` times on the source, spread over the whole collection: inserts, updates and deletes (30/60/10), each of
- * another document. An update does not change the size of a document. Returns the bytes of the documents that are now missing
- * in the copy or different there.
+ * Inserts, updates and deletes documents of the source: `writes` writes in all (30/60/10). Each write changes a
+ * different document, and the updates and deletes are spread over the whole collection. An update does not change the
+ * size of a document. Returns the total size of the documents that are now missing in the copy or different there.
  */
 export async function changeSource({ client }: Server, shape: Shape, writes: number): Promise<number> {
   const things = client.db(database).collection(collection)

@@ -9,7 +9,7 @@ export interface Item extends Document {
 const textCharacters = 800
 const insertShare = 0.6
 const updateShare = 0.3
-/** A writer only inserts while it has fewer documents than this, so that updates and deletes have enough targets. */
+/** While a writer has fewer documents than this, it only inserts, so that updates and deletes have enough targets. */
 const documentsMin = 100
 const hotDocuments = 500
 const hotShare = 0.95
@@ -19,9 +19,9 @@ export const keyValues = 1_000
 export type Mix = 'mixed' | 'hot'
 
 /**
- * A reproducible stream of operations of one writer. No other writer changes the same documents, so the final content does
- * not depend on how the writers interleave. `mixed` has inserts, updates and deletes (60/30/10). In `hot`, 95 % of the
- * operations update the writer's first 500 documents, and the others are inserts.
+ * A reproducible stream of operations of one writer. No other writer changes the same documents, so the final content
+ * does not depend on how the writers interleave. `mixed` has inserts, updates and deletes (60/30/10). `hot` first
+ * inserts 500 documents. Afterwards 95 % of its operations update these documents, and the others are inserts.
  */
 export class OperationMix {
   readonly #random: Random

@@ -1,6 +1,6 @@
 /**
- * `--profile` loads this module into each tandem process. It writes a CPU profile of the process, from start to exit, that
- * Chrome's developer tools can open. (Node does not allow `--cpu-prof` in NODE_OPTIONS.)
+ * `--profile` loads this module into each tandem process. The module writes a CPU profile of the process from start to
+ * exit. Chrome's developer tools can open the profile. (Node.js 20 does not allow `--cpu-prof` in NODE_OPTIONS.)
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { Session } from 'node:inspector'

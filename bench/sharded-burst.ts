@@ -100,8 +100,9 @@ async function follow(servers: ShardedServers, operations: number, options: Benc
 }
 
 /**
- * Returns the meter's reading at the moment when both contents became equal. Equal counts, which are cheap to query, only trigger
- * the comparison of every byte. A reading from before a comparison that finds differences does not count.
+ * Returns the meter's reading when both contents are equal. Equal counts, which are cheap to query, only trigger the
+ * comparison of every byte. The meter is read before each comparison, and the reading before the comparison that finds
+ * no difference is returned.
  */
 async function whenEqual<Reading>(servers: ShardedServers, read: () => Reading): Promise<Reading> {
   const deadline = Date.now() + drainPatienceMS

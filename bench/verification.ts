@@ -23,7 +23,10 @@ interface Run {
   reading: number
 }
 
-/** Measures the embedded verifier. Compares it with the same copy without a verifier, and with one read of both clusters. */
+/**
+ * Measures the embedded verifier. Compares a sync with the verifier to the same sync without it, and the time of the
+ * verification to the time of one read of both clusters.
+ */
 export async function benchVerification(full: Shape, options: BenchOptions): Promise<Measured> {
   const shape = { ...full, documents: Math.ceil(full.documents * options.scale) }
   const documents = shape.collections * shape.documents
@@ -91,8 +94,8 @@ async function withVerifier(pair: Pair, options: BenchOptions): Promise<Omit<Run
 }
 
 /**
- * Reads both servers in the state in which the verifier finds them: the destination was just written, and no cache was
- * warmed.
+ * Reads both servers directly after a sync, as the verifier does. The copy has just written the destination, and the
+ * caches are not warmed again before this read.
  */
 async function read(pair: Pair, documents: number): Promise<number> {
   const input: ReadInput = { cluster0: pair.source.linkUri, cluster1: pair.destination.linkUri, database }

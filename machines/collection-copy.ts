@@ -111,13 +111,14 @@ const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
  * opening     The machine waits until this instance's previous replication has ended and the preparation of a commit is
  *             undone. A pause waits for neither.
  * beginning   Segments that this instance claimed before a pause, in the same lease term, are released.
- * surveying   The stored state shows whether a collection is still being copied, by any instance.
+ * surveying   The machine reads from the stored state whether any collection is not copied yet.
  * planning    If this instance coordinates, it splits collections into segments.
  * copying     Segments are claimed and copied.
  *   claiming    A few segments are claimed. Segments under way continue.
  *   busy        As many segments are under way as the limits allow.
  *   emptying    Nothing is left to claim. The segments under way are copied to the end.
- * ending      The instance ends the copy of each collection whose segments are all copied, by any instance.
+ * ending      The instance ends the copy of each collection whose segments are all copied, no matter which instances
+ *             copied them.
  * waiting     Other instances copy the remaining segments.
  * finishing   Everything is copied. The last progress is stored.
  * completed   Nothing is left to do.

@@ -10,11 +10,12 @@ export interface InstanceContext {
   /** This instance has observed that the collections are created. */
   initialised: boolean
   copyCompleted: boolean
-  /** The last convergence, by its number, for which this instance has discarded its progress; 0 before the first. */
+  /** Number of the last convergence for which this instance has discarded its progress; 0 before the first one. */
   convergences: number
   /**
    * The verifier has compared everything once, and from then on compares only what changes. Also true once the commit
-   * is decided. While verification is switched off, this stays false until then, and a commit does not require it.
+   * is decided. If verification is switched off, this stays false until the commit is decided, and the commit does not
+   * wait for it.
    */
   initiallyVerified: boolean
   commitRequested: boolean
@@ -90,8 +91,8 @@ interface FormerNames {
 }
 
 /**
- * Completes a stored context. One that an earlier release stored has other names for some fields and values, and lacks
- * some fields. `sync` is never stored, so it is null until the state of the sync is read again.
+ * Completes a stored context. In a context that an earlier release stored, some fields and values have other names, and
+ * some fields are missing. `sync` is never stored, so it is null until the state of the sync is read again.
  */
 export function completed(stored: Partial<InstanceContext> | FormerNames): InstanceContext {
   const { hashed, commitPoint, reversing, ...others } = stored as FormerNames

@@ -41,12 +41,12 @@ import { verificationMachine } from './verification.ts'
  *     draining      A pause was requested. Both workers finish the work under way, store their positions and report
  *                   that. Leaving `replicating` earlier would abandon their work, because XState does not await an
  *                   invoked actor that it stops.
- *     committing    This instance takes part in the commit, and applies events up to its timestamp once that is known.
+ *     committing    This instance takes part in the commit, and applies events up to the commit timestamp.
  *   finishing     This instance has applied every event up to the commit timestamp and gives its partitions back. The
  *                 coordinator completes the remaining steps (`awaiting`). Once the commit is decided, it can only be
  *                 completed (`handedOver`).
- * paused        Lasts until `sync.resume`, also across restarts. The instance does only the work of the actor `undo`,
- *               and retries that when it fails. It cannot resume if another process with its id takes the lease.
+ * paused        Lasts until `sync.resume`, also across restarts. The instance runs only the actor `undo`, which retries
+ *               its work. The instance fails if another process with its id takes the lease.
  * committed     The sync in this direction is complete. The instance stores its final state, then gives its lease back.
  * reversing     Source and destination swap roles.
  *   moving        The metadata moves to the new destination. The old metadata is valid until the move is acknowledged.
@@ -54,18 +54,18 @@ import { verificationMachine } from './verification.ts'
  *                 The coordinator prepares the new destination. When an oplog no longer contains all changes since the
  *                 commit, the instance then waits in `joining` until the coordinator has prepared all collections to be
  *                 converged.
- * failed        The operator must act. Metadata is kept, and `sync.resume` continues the sync or its reversal. A commit
- *               that failed before it was decided may be aborted by any instance (`watching`), which leads back to
- *               RUNNING.
+ * failed        The operator must act. Metadata is kept, and `sync.resume` continues the sync or its reversal. If a
+ *               commit failed before it was decided, any instance may abort it (`watching`), and RUNNING follows.
  *
  * When collections are to be converged again, the instance leaves `replicating`, so that nothing is copied, applied or
- * verified while the coordinator prepares the convergence. It joins again afterwards. An instance that was away
- * meanwhile does the same when it returns.
+ * verified while the coordinator prepares the convergence. It joins again afterwards. So does an instance that was
+ * paused or did not run during the preparation, when it continues.
  *
- * An instance that was evicted (`lease.evicted`) starts again from its stored state. So does an instance whose commit
- * attempt is no longer the current attempt of the sync. When nothing is under way, an evicted instance only takes a
- * lease again (`holding`). It retries until it has a lease (`waiting` lies between two attempts), because it may be the
- * only instance left that can undo an aborted commit. A requested pause survives both restarts.
+ * If an instance is evicted (`lease.evicted`) in `syncing` or `reversing`, it enters that state again, and new workers
+ * start from the stored progress. An instance whose commit attempt is no longer the current attempt of the sync also
+ * enters `syncing` again. A requested pause survives both. In `paused`, `committed` and `failed`, an evicted instance
+ * only takes a lease again (`holding`). In `paused` and `failed`, it retries until it has a lease (`waiting` is the pause
+ * between two attempts), because it may be the only instance left that can undo an aborted commit.
  *
  * The context survives a crash. `booting` and the `choosing` states derive from it where to continue, and every step
  * after them can be repeated.
@@ -251,8 +251,8 @@ export const instanceMachine = setup({
                 'copy.drained': { actions: assign({ copyDrained: true }) },
                 'events.drained': { actions: assign({ eventsDrained: true }) },
               },
-              // Goes to `holding`, because the lease may be lost: a pause does not wait for the replication to open,
-              // which would take the lease again.
+              // Goes to `holding`, because this instance may have lost its lease. Opening the replication would take
+              // the lease again, but a pause does not wait until the replication is open.
               always: { guard: 'bothDrained', target: '#instance.paused.holding' },
             },
             committing: {
@@ -383,7 +383,7 @@ export const instanceMachine = setup({
         },
       },
       on: {
-        // This failure replaces an earlier one, which the other process has to handle.
+        // LeaseLost replaces an earlier failure. The process that has taken the lease handles the earlier failure.
         'worker.failed': { guard: 'isTakenOver', target: '.resting', actions: 'rememberFailure' },
         'lease.evicted': '.holding',
         'sync.resume': [

@@ -57,8 +57,8 @@ export function viewOf(sync: SyncSnapshot, revision: number): SyncView {
 }
 
 /**
- * True while a commit is stored that can be aborted, whichever instances have received it: from its request until its
- * decision, and also after it has failed.
+ * True while the stored commit can be aborted: from its request until its decision, and also after it has failed. It
+ * makes no difference which instances have received the commit.
  */
 export function canBeAborted(sync: SyncSnapshot): boolean {
   return sync.can({ type: 'commit.aborted', abortsBefore: sync.context.aborts, reason: null, rehearsal: null })

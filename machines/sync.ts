@@ -31,7 +31,7 @@ export type SyncStep =
  * replanning    Collections are to be converged again, or the filters were replaced. No instance copies, applies or
  *               verifies. The coordinator waits until all of them have stopped, and then resets what is stored about
  *               these collections. Filters may be replaced again here, because the coordinator may be unable to plan
- *               with them. Before it changes anything for new filters, it reports that (`convergence.planBegun`).
+ *               with them. Before it changes anything for new filters, it reports `convergence.planBegun`.
  * committing    A commit is under way that can still fail or be aborted.
  *   gathering     The coordinator waits until every instance has received the commit. Changes are applied.
  *   takingTimestamp

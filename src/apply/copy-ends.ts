@@ -12,7 +12,7 @@ import type { Tombstone } from '../mongo/tombstone-store.ts'
 const tombstonesAtOnce = 500
 /**
  * Changes of all collections wait during a turn, and one batch of events is routed between two turns. A turn reconciles
- * more tombstones than such a batch can add, so the turns end.
+ * more tombstones than such a batch can add, so all tombstones are reconciled after a limited number of turns.
  */
 const tombstonesPerTurn = 2 * eventsPerBatch
 

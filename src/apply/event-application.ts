@@ -36,7 +36,10 @@ import { sameMembers, wholeCollections } from './whole-collections.ts'
 
 const laneCount = 4
 const savePositionMS = 500
-/** Maximum number of remembered UUIDs of dropped collections, whose remaining events then need no catalog read. */
+/**
+ * Maximum number of dropped collections whose UUIDs are remembered, so that their remaining events need no catalog
+ * read.
+ */
 const goneMax = 10_000
 
 export interface EventApplicationParts {
@@ -55,7 +58,7 @@ export interface EventApplicationParts {
    * are all partitions that are applied here.
    */
   follow: (touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal) => Promise<void>
-  /** The UUIDs of collections that, as this DDL event shows, have documents for which the stream has no events. */
+  /** Returns the UUIDs of collections that, according to this DDL event, have documents without events in the stream. */
   incompleteAfter: (event: ChangeEvent) => Promise<string[]>
   /**
    * Requests that these collections are converged, because the stream lacks events for some of their documents. Rejects
@@ -244,9 +247,9 @@ export class EventApplication {
   }
 
   /**
-   * Called when every instance has ended the copy of this collection and no insert of the copy is in flight. Reconciles
-   * the tombstones of the partitions that are applied here, in order. Afterwards, events alone keep the collection
-   * equal. Resolves when the tombstones are removed, which may take minutes. Events are applied meanwhile.
+   * Called when all segments of this collection are copied and no insert of the copy is in flight. Reconciles the
+   * tombstones of the partitions that are applied here, in order. Afterwards, events alone keep the collection equal.
+   * Resolves when the tombstones are removed, which may take minutes. Events are applied meanwhile.
    */
   async copyEnded(entry: CatalogEntry): Promise<void> {
     await this.#copyEnds.end(entry, (work) => this.behindBarrier(work))

@@ -22,9 +22,10 @@ export interface OwnedPartitionsParts
 const pollMS = 250
 
 /**
- * Applies the events of the partitions that this instance owns, as machines/event-application.ts decides. One event
- * application at a time covers all of them. When they change, it ends and a new one starts. A partition is released
- * only when all events read for it are applied and its position is stored. A partition that is taken over starts at the
+ * Applies the events of the partitions that this instance owns. The machine in machines/event-application.ts decides
+ * when each method is called. One `EventApplication` at a time applies the events of all owned partitions. When the set
+ * of owned partitions changes, the current `EventApplication` ends and a new one starts. A partition is released only
+ * when all events read for it are applied and its position is stored. A partition that is taken over starts at the
  * stored position of its former owner.
  */
 export class OwnedPartitions {
@@ -62,10 +63,10 @@ export class OwnedPartitions {
   }
 
   /**
-   * True once the source's oplog is known to reach back to the stored positions, because a stream from the position of
-   * every owned partition has returned a batch. It then stays true, because the former owner of a partition that is
-   * taken over later was reading it until recently; a takeover that takes long is visible as lag. For an instance
-   * without partitions, it is also true while other live instances own all partitions.
+   * True once the source's oplog is known to reach back to the stored positions: for every owned partition, a stream
+   * from its position has returned a batch. The value then stays true when the instance takes over more partitions,
+   * because their former owners were reading them until recently. A takeover that takes long is visible as lag. For an
+   * instance without partitions, the value is also true while other live instances own all partitions.
    */
   get continues(): boolean {
     const { held, othersHaveAll } = this.#parts.coordination
@@ -75,8 +76,8 @@ export class OwnedPartitions {
   }
 
   /**
-   * Releases the partitions that are assigned to other instances, and claims those that stay. Resolves with the number
-   * of partitions whose events are to be applied.
+   * Releases the owned partitions that are assigned to other instances, and claims the remaining ones. Resolves with
+   * the number of partitions whose events are to be applied.
    */
   claim(): Promise<number> {
     return this.#work.run(async () => {
@@ -139,26 +140,27 @@ export class OwnedPartitions {
     if (this.#current) this.#current.pollsFast = pollsFast
   }
 
-  /** Runs `work` while no event of these partitions is in flight. Does not run it when no events are being applied. */
+  /** Runs `work` while no event of the owned partitions is in flight. Does nothing if `apply` is not running. */
   async behindBarrier(work: () => Promise<void>): Promise<void> {
     await this.#current?.behindBarrier(work).catch((error) => {
       if (!(error instanceof StoppedError)) throw error
     })
   }
 
-  /** Called when every instance has ended the copy of this collection. */
+  /** Called when all segments of this collection are copied. */
   async copyEnded(entry: CatalogEntry): Promise<void> {
     this.#ended.add(entry)
     await this.#current?.copyEnded(entry).catch((error) => {
-      // The event application is ending because the partitions changed. The next one does this for its partitions.
+      // This `EventApplication` ends because the owned partitions changed. The next one ends the copy for its
+      // partitions.
       if (!(error instanceof StoppedError) || this.#stop.signal.aborted) throw error
     })
   }
 
   /**
-   * Releases the partitions that are assigned to other instances. Returns those that stay, with their stored positions.
-   * The catalog and the positions are read only after `claimCopies`, because from then on no former owner of a partition
-   * can end a copy for it.
+   * Releases the owned partitions that are assigned to other instances. Returns the remaining ones with their stored
+   * positions. The catalog and the positions are read only after `claimCopies`, because from then on no former owner of
+   * a partition can end a copy for that partition.
    */
   async #claimed(): Promise<Map<number, OwnedPartition>> {
     const { coordination, metadata, catalog } = this.#parts
@@ -184,8 +186,8 @@ export class OwnedPartitions {
 
   async #apply(owned: ReadonlyMap<number, OwnedPartition>, answered: () => void): Promise<void> {
     const { coordination } = this.#parts
-    // Also true while the lease of an instance that has ended is stored: it may have recorded tombstones or reached
-    // barriers.
+    // `isAlone` is false while the lease of another instance is stored, even if that instance has ended. That instance
+    // may have recorded tombstones or reached barriers.
     const shared = owned.size < this.#parts.partitionCount || !coordination.isAlone
     let isAnswered = false
     const onAnswered = (): void => {
@@ -211,8 +213,9 @@ export class OwnedPartitions {
     while (!running.over) {
       const { held, staying } = coordination
       const same = [...owned].every(([partition, { epoch }]) => held.get(partition) === epoch && staying.has(partition))
-      // If more partitions are held than applied, the others must be applied as well, or released: a claim that was
-      // considered lost may have succeeded late, and the partition may be assigned to another instance by now.
+      // This instance may hold more partitions than it applies, because a claim that seemed to have failed may have
+      // succeeded late. Such a partition must be applied as well, or released if it is assigned to another instance by
+      // now.
       if (!same || held.size !== owned.size) application.drain()
       await running.until(coordination.changed())
     }
@@ -225,7 +228,7 @@ export class OwnedPartitions {
   async #allHavePassed(): Promise<boolean> {
     if (this.#drainTo === null) return false
     const target = this.#drainTo
-    // The application has stored its position when it ends, so the positions need not be read.
+    // An `EventApplication` stores its position before it ends, so the positions need not be read.
     const appliedAll = this.#owned.size === this.#parts.partitionCount && this.#current === null
     if (appliedAll && this.#appliedTime !== null && this.#appliedTime > target) return true
     const positions = await this.#parts.metadata.loadPartitions()

@@ -21,13 +21,13 @@ export interface SharedCatalogParts {
 
 /**
  * If a collection is missing on the destination for longer than this (ms), somebody else dropped it. A shorter absence
- * proves nothing, because a primary that has lost its majority may show an older catalog until it steps down, which it
- * does within this time (`electionTimeoutMillis`).
+ * proves nothing: a primary that has lost its majority may show an older catalog until it steps down. It steps down
+ * within this time (`electionTimeoutMillis`).
  */
 const missedMaxMS = 10_000
 /**
- * If a collection was last found missing longer ago than this (ms), that absence is over. While a collection is
- * missing, the writes to it are retried more often than this.
+ * If a collection was not found missing for this long (ms), the earlier absence counts as over. While a collection is
+ * missing, each retry of a write finds it missing again, and retries are more frequent than this.
  */
 const missedAgainMS = 5_000
 
@@ -132,11 +132,11 @@ export class SharedCatalog {
 
   /**
    * Updates an entry whose collection is not in the expected namespace on the destination. This happens when an
-   * instance took over partitions after a barrier was reached and applies events from before it. When a coordinator
-   * crashed during the barrier, even the stored catalog is outdated. Returns false when the collection is no longer in
-   * the stored catalog, or is neither on the destination nor on the source. Throws FatalError DestinationConflict when
-   * the source has it under a selected name and the destination has lacked it for longer than `missedMaxMS`: the change
-   * stream does not send the existing documents again.
+   * instance took over partitions after a barrier was reached and applies events from before that barrier. When a
+   * coordinator crashed during the barrier, even the stored catalog is outdated. Returns false when the collection is
+   * no longer in the stored catalog, or is neither on the destination nor on the source. Throws FatalError
+   * DestinationConflict when the source has it under a selected name and the destination has lacked it for longer than
+   * `missedMaxMS`: the change stream does not send the existing documents again.
    */
   async locate(entry: CatalogEntry): Promise<boolean> {
     const { source, destination, selection } = this.#parts

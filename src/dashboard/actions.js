@@ -121,7 +121,7 @@ export class Actions {
       confirm: name,
       word: cutoverCommands.has(command) ? command : null,
       proceed: () => {
-        // The dialog may have been open for long, and the page may have slept.
+        // The dialog may have been open for a long time, and the browser may have suspended the page.
         if (this.#review()) void this.#send(command)
         this.#asked = null
       },
@@ -132,8 +132,8 @@ export class Actions {
   }
 
   /**
-   * Withdraws the confirmation and shows the reason, if its text no longer says what the command would do. The user must
-   * not confirm an outdated text.
+   * Withdraws the confirmation and shows the reason if the command is no longer possible, or if the text of the
+   * confirmation no longer says what the command would do. The user must not confirm an outdated text.
    * @returns {boolean} true if there is a confirmation and the user may still confirm
    */
   #review() {
@@ -169,7 +169,7 @@ export class Actions {
       if (reply.error === 'Forbidden') askForControlToken()
       showOutcome(outcomeOf(command, reply))
     } catch {
-      const text = `${command}: tandem did not answer. Some instances may have received it; check their states.`
+      const text = `${command}: tandem did not answer. Some instances may have received the command; check their states.`
       showOutcome([{ text, className: 'refused' }])
     } finally {
       this.#sending = null

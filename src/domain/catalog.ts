@@ -19,7 +19,7 @@ import type { ShardKey } from './shard-key.ts'
 export interface CatalogEntry {
   readonly uuid: string
   readonly database: string
-  /** Name on the destination, which is the source's name at the last reconciliation. */
+  /** Name on the destination. It is the name that the collection had on the source at the last reconciliation. */
   name: string
   /** UUID on the destination; null until the collection is created there. The entry is stored before that. */
   destinationUUID: string | null
@@ -155,7 +155,7 @@ export const segmentBytes = 32 * 1024 * 1024
 /**
  * One contiguous range of a collection's `_id`s, the unit of the copy. An interrupted copy resumes after the last
  * acknowledged `_id` of the segment. A collection that is read in natural order has one segment without bounds. That
- * segment resumes at a token in `natural`, and until it is done, any of its documents may be copied or not.
+ * segment resumes at a token in `natural`. Until that segment is done, no `_id` shows which documents are copied.
  */
 export interface Segment {
   /** UUID on the source. */
@@ -167,7 +167,7 @@ export interface Segment {
   /** The bounds as typed values; null for no bound. `from` is inclusive, `to` is exclusive. */
   from: Buffer | null
   to: Buffer | null
-  /** The last `_id` whose insert, like every earlier insert of the segment, is acknowledged; null before the first. */
+  /** The inserts of the segment's documents up to this `_id` are acknowledged; null before the first of them. */
   last: Buffer | null
   /** Null if the segment is read in `_id` order. */
   natural: NaturalRead | null
@@ -179,6 +179,6 @@ export interface Segment {
   wasOwn: boolean
   /** The number of the claim by which the owner got this segment. */
   claim: number
-  /** How many times a cursor was opened for the segment: 1 unless the copy was interrupted. */
+  /** How many times the copy of the segment was started: 0 before the first time, more than 1 after an interruption. */
   attempts: number
 }

@@ -30,8 +30,8 @@ const maxKey: TypedValue = Buffer.from([bsonType.maxKey])
 export class ChunkMap {
   readonly key: ShardKey
   /**
-   * False if the bound of a chunk does not have as many fields as the key. This happens if the key is refined after the
-   * key is read and before the chunks are.
+   * False if the bound of a chunk does not have as many fields as the key. This happens if the key is refined between the
+   * read of the key and the read of the chunks.
    */
   readonly isConsistent: boolean
   /** The first chunk of each group of adjacent chunks on one shard, ascending. */

@@ -32,7 +32,7 @@ export interface IndexBuilding {
   collectionsTotal: number
 }
 
-/** The `progress` object of `GET /api/v1/progress`. Bytes are bytes of BSON documents; times are seconds. */
+/** The `progress` object of `GET /api/v1/progress`. Bytes are bytes of BSON documents. */
 export interface Progress {
   state: PublicState
   canCommit: boolean
@@ -56,7 +56,7 @@ export interface Progress {
   oplogSecondsRemaining?: number
   /** True if the oplog of each source shard could be read. Only the metrics show this and the next three fields. */
   oplogVisible?: boolean
-  /** Number of instances that are alive, and that were lost within the last day. */
+  /** The number of instances that are alive, and the number of instances that were lost within the last day. */
   instances?: { alive: number; lost: number }
   /** Number of differences in the verifier's last verdict, which it issues before a commit is decided. */
   mismatches?: number
@@ -64,7 +64,7 @@ export interface Progress {
   differingDocuments?: number
   /** Number of collections that this instance still converges; absent if there is none. */
   convergingCollections?: number
-  /** Absent if the sync builds no indexes, or if there are none. */
+  /** Absent if the sync builds no indexes, or if there are no indexes to build. */
   indexBuilding?: IndexBuilding
   /**
    * The last ping of each cluster in milliseconds: at least 1, or -1 if it failed. Present only in RUNNING and
@@ -75,7 +75,9 @@ export interface Progress {
   /** Absent while only `loadLevel` limits bulk work. */
   limits?: LimitsReport
   retrying?: { what: string; since: string }
-  /** The estimated time to `canWrite`, of a commit in progress or of one that starts now; absent if it is unknown. */
+  /**
+   * Estimates when the commit in progress, or a commit that starts now, reaches `canWrite`; absent if that is unknown.
+   */
   commit?: CommitEstimate
   lastRehearsal?: Rehearsal
 }

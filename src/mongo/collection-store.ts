@@ -51,7 +51,7 @@ export class CollectionStore {
       sourceName: document['name'] as string,
       destinationUUID: document['destinationUUID'] ? fromUuid(document['destinationUUID'] as Binary) : null,
       state: document['state'] as CatalogEntry['state'],
-      // Schema version 1 has no such field: its collections were created empty.
+      // Schema version 1 does not have this field, because it supports only collections that tandem created empty.
       converging: document['converging'] === true,
       convergedFrom: convergedFromOf(document),
       wanted: {
@@ -74,9 +74,10 @@ export class CollectionStore {
   }
 
   /**
-   * Stores the coordinator's view of collections. The instance that ends their copy stores its progress. A plan is
-   * stored concurrently, so `savePlanned` and `converge` alone change `planned`. Otherwise a retry of this write, built
-   * before the plan, would remove the plan, and the collection would be planned again while others copy its segments.
+   * Stores the coordinator's view of collections. The instance that ends the copy of a collection stores the progress
+   * of that copy. This method does not change `planned` of a stored collection; `savePlanned` and `converge` do. They
+   * may run at the same time, and a retry of an older write would otherwise set `planned` to false again. The
+   * collection would then be split into segments again while other instances copy its segments.
    */
   async save(entries: CatalogEntry[]): Promise<void> {
     const term = this.#coordinator.term
@@ -114,8 +115,8 @@ export class CollectionStore {
   }
 
   /**
-   * Stores that these collections are to be converged, or copied, from the beginning. From then on, no former owner of
-   * a partition can end their copy.
+   * Stores that these collections are to be converged again, or copied again, from the beginning. From then on, no
+   * former owner of a partition can end their copy.
    * @param epochs all partitions with the epochs of their current ownership
    */
   async converge(entries: CatalogEntry[], epochs: ReadonlyMap<number, number>): Promise<void> {
@@ -283,10 +284,10 @@ export class CollectionStore {
 }
 
 /**
- * Matches the entry of a collection that no later coordinator term than this one has written. Up to schema version 2
- * the term is in the field `tenure`. A write of this release removes that field, and an earlier release matches only
- * entries that have it, so the first write of this release also fences a delayed write of an earlier release, whatever
- * its term.
+ * Matches the entry of a collection if no coordinator term later than `term` has written it. Up to schema version 2,
+ * the term is in the field `tenure`. A write of this release removes `tenure`. An earlier release matches only entries
+ * that have `tenure`, so after the first write of this release, a delayed write of an earlier release matches nothing
+ * in any term.
  */
 function ofTermUntil(term: number): Document {
   return { term: notOfLater(term), tenure: notOfLater(term) }

@@ -46,7 +46,7 @@ const longestDelayMS = 2_000
 /**
  * mongosync 1.18 gives up on an unreachable cluster after 30 minutes. tandem does the same: the state becomes FAILED, and
  * the sync can be resumed. The monotonic clock measures the minutes, because a step of the wall clock must neither end the
- * attempts nor prolong them. This clock does not advance while the machine is suspended and nothing is attempted.
+ * attempts nor prolong them. This clock does not advance while the machine is suspended. tandem makes no attempt then.
  */
 const budgetMS = 30 * 60_000
 /** An attempt that fails after it has run longer than this, in ms, restarts the budget. */
@@ -70,8 +70,8 @@ export async function retry<T>(
   context: RetryContext,
   work: (progressed: Progressed) => Promise<T>,
 ): Promise<T> {
-  // The signal is read only here, because the context gets a new one with each lease term: work that began in one term
-  // must not be retried in the next.
+  // The signal is read once, here. Each lease term sets a new signal in the context, and work that began in one term
+  // must not be retried in the next term.
   const { signal } = context
   const streak = new FailureStreak(what, context)
   try {

@@ -57,7 +57,7 @@ export const readProbes: readonly Probe[] = [
   {
     name: 'events of a transaction',
     side: 'source',
-    reason: 'the changes of a transaction have one cluster time, so that they are applied together',
+    reason: 'all changes of a transaction have one cluster time, so the commit timestamp never divides a transaction',
     run: async (place) => {
       const collection = await place.db.createCollection<{ _id: number }>('transaction')
       const events = await eventsOf(place, () =>
@@ -120,7 +120,10 @@ export const readProbes: readonly Probe[] = [
   },
 ]
 
-/** Runs `write` and returns the events that it causes in the probes' database, read with the options of tandem's streams. */
+/**
+ * Runs `write` and returns the events that it causes in the probes' database. The change stream starts by time and
+ * requests expanded events, as the streams of a sync do.
+ */
 async function eventsOf({ client, db, major }: ProbePlace, write: () => Promise<unknown>): Promise<Document[]> {
   const startAtOperationTime = await clusterTime(client)
   await write()

@@ -2,7 +2,10 @@ import { type Document, MongoClient } from 'mongodb'
 import { isUserDatabase, metadataDatabases } from '../domain/namespace.ts'
 
 const selectionTimeoutMS = 10_000
-/** No command of a rehearsal takes nearly as long. Without this limit, Ctrl-C would wait for a cluster without a majority. */
+/**
+ * Time limit of a command, far longer than any command of a rehearsal takes. Without this limit, Ctrl-C would wait for a
+ * cluster without a majority.
+ */
 const answerTimeoutMS = 120_000
 
 /** The value of `userWriteBlockMode` in serverStatus while user writes are blocked. The value 1 means that they are allowed. */

@@ -11,20 +11,21 @@ export interface MoveToConfirm {
   record: SyncRecord
   /** The record on the other cluster, if there is one. */
   older: SyncRecord | null
-  /** The other cluster. A sync that was moved to `name` was moved from this one. */
+  /** The other cluster. If the sync was moved to `name`, it was moved from this cluster. */
   from: ClusterName
   cluster: Cluster
   context: RetryContext
 }
 
 /**
- * Throws FatalError `StoredStateConflict` unless the cluster that a reversed sync was moved from confirms the move.
- * Until the move, that cluster was the destination, which only tandem writes to, so its metadata is trusted.
+ * A reversal moves the record of the sync from one cluster (`from`) to the other (`name`). Throws FatalError
+ * `StoredStateConflict` unless `from` confirms this move. Until the move, `from` was the destination, which only tandem
+ * writes to, so its metadata is trusted.
  *
- * A release that announces moves stores an identical copy of the record there (`Metadata.announceMove`) before it
- * writes anything on the other cluster. Earlier releases announced nothing. While a move by an earlier release is under
- * way, the state of the older record confirms it. Once that record is removed, the leases there confirm the move,
- * because only a cluster that was a destination has leases.
+ * A release that announces moves stores an identical copy of the record on `from` (`Metadata.announceMove`) before it
+ * writes anything on `name`. Earlier releases announced nothing. While a move by an earlier release is under way, the
+ * state of the older record on `from` confirms the move. Once that record is removed, the leases on `from` confirm the
+ * move, because only a cluster that was a destination has leases.
  */
 export async function confirmMove(move: MoveToConfirm): Promise<void> {
   const { name, record, older, from, cluster, context } = move
@@ -38,9 +39,9 @@ export async function confirmMove(move: MoveToConfirm): Promise<void> {
   throw new FatalError(
     'StoredStateConflict',
     `${name} holds a record of this sync (reversed ${times(record.generation)}), and ${from} ` +
-      `${older ? `has another (reversed ${times(older.generation)}), and ` : ''}does not confirm that the sync was moved from there to ` +
-      `${name}. One of them was not written by tandem. Nothing was changed. Find out which cluster applications write to: that is the ` +
-      `source. Remove the document of ${cluster.metadataDatabase}.sync there, find out who wrote it, and start again`,
+      `${older ? `has another record (reversed ${times(older.generation)}), and ` : ''}does not confirm that the sync was moved to ` +
+      `${name}. tandem did not write all of these records. Nothing was changed. Find out which cluster applications write to: that is the ` +
+      `source. On the source, remove the document of ${cluster.metadataDatabase}.sync, find out who wrote it, and start again`,
   )
 }
 

@@ -11,7 +11,7 @@ export class CurrentSession {
   /** Runs one swap at a time, because the next swap takes the lease that an abandoned swap gives back. */
   readonly #swaps = pLimit(1)
 
-  /** Resolves when all swaps and all runs that the machine has left have ended. */
+  /** Resolves when all direction swaps and the work of all states that the machine has left have ended. */
   get ended(): Promise<unknown> {
     return Promise.all([this.#swaps(() => {}), this.session?.ended])
   }

@@ -18,7 +18,7 @@ export interface LeasedSync extends LeaseInUse {
    * permanently. Null when the sync no longer exists.
    */
   readonly session: SyncSession | null
-  /** Resolves when all runs that the machine has left have ended. The lease is taken only afterwards. */
+  /** Resolves when the work of all states that the machine has left has ended. The lease is taken only afterwards. */
   readonly ended: Promise<unknown>
   /** Throws when another process has taken over the lease, because this process must not take it back. */
   refuseTakenOver(): void

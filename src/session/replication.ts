@@ -152,7 +152,7 @@ export class Replication {
 
   /**
    * Blocks the destination, creates every collection with its options deferred, and stores the first positions.
-   * @param ensureCurrent rejects when the sync was reversed. Nothing is written before it resolves
+   * @param ensureCurrent rejects if the sync was reversed; nothing is written before it resolves
    */
   async initialise(ensureCurrent: () => Promise<void>): Promise<void> {
     const { metadata, record } = this.#parts
@@ -185,7 +185,7 @@ export class Replication {
    * Prepares collections to be converged again. The caller owns all partitions. Returns the time at or after which the
    * collections are read from the source.
    * @param scope UUIDs on the source, or 'all'
-   * @param change the change of the filters that is planned too; null when there is none
+   * @param change the change of the filters that is planned together with the convergence; null if there is none
    */
   async replan(
     scope: ReadonlySet<string> | 'all',
@@ -211,8 +211,8 @@ export class Replication {
   }
 
   /**
-   * Defers the options that an ended commit attempt restored, and blocks writes on the destination again: the
-   * coordinator may have died after it enabled these writes and before it stored that.
+   * Defers the options that an ended commit attempt restored, and blocks writes on the destination again. The
+   * coordinator may have died after it enabled writes on the destination and before it stored that they are enabled.
    */
   async undoPreparation(): Promise<void> {
     await this.#blockDestination()
@@ -372,7 +372,7 @@ export class Replication {
     return this.#follower.resharding
   }
 
-  /** Partitions for which a change of definitions waits. */
+  /** Partitions that have not reached the next barrier. The definition change at the barrier waits for them. */
   get barrierWaitsFor(): number[] {
     return this.#follower.barrierWaitsFor
   }

@@ -21,8 +21,8 @@ export interface StoredContextParts {
 
 /**
  * Stores the context of the instance machine, from which a restart continues. Each write is made under the current
- * lease term. If the term ends first, the next one repeats the write; if another process holds the lease, nothing is
- * written.
+ * lease term. If the term ends first, the write is repeated in the next term. If another process holds the lease,
+ * nothing is written.
  */
 export class StoredContext {
   readonly #parts: StoredContextParts
@@ -73,8 +73,9 @@ export class StoredContext {
 
   /** Sets the context that a predecessor stored and from which this instance continues. */
   restored(context: InstanceContext | null): void {
-    // `load` has converted a context of an earlier release, so it equals the context that the machine stores next, and is
-    // not written. A committed instance holds no lease under which it could store the converted form.
+    // `load` has converted a context of an earlier release to the present form. The machine of a committed instance
+    // begins with an equal context, so `store` does not write that context. The instance holds no lease for such a
+    // write.
     this.#latest = context && storable(context)
   }
 
@@ -87,7 +88,8 @@ export class StoredContext {
       // An equal context must not be written, because a committed instance holds no lease for a write. Compare by
       // value, because the machine copies its context.
       if (JSON.stringify(context) === JSON.stringify(this.#latest)) return
-      // Without a lease, a change of the limits alone does not wait. The next other change stores the limits too.
+      // If only the limits have changed and there is no lease, do not wait for a lease. The next write stores the
+      // limits too.
       const asStored = { ...context, limits: this.#latest?.limits }
       const isLeased = this.#parts.current.session?.lease.termSignal
       if (!isLeased && JSON.stringify(asStored) === JSON.stringify(this.#latest)) return

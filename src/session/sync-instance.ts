@@ -12,7 +12,7 @@ import { currentFilters } from '../domain/filter-request.ts'
 import type { Finding } from '../domain/finding.ts'
 import { both } from '../domain/in-parallel.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
-import { type LoadLevel, noLimits } from '../domain/limits.ts'
+import type { LoadLevel } from '../domain/limits.ts'
 import { noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
@@ -99,7 +99,7 @@ export class SyncInstance {
     return this.#current.session
   }
 
-  /** Resolves when all swaps and all runs that the machine has left have ended. */
+  /** Resolves when all direction swaps and the work of all states that the machine has left have ended. */
   get ended(): Promise<unknown> {
     return this.#current.ended
   }
@@ -166,8 +166,8 @@ export class SyncInstance {
 
   /**
    * Continues the sync that a predecessor of this process began. The stored context is read again once this process
-   * holds the lease, because until then the predecessor may still run and store a newer one. Does nothing for a sync of
-   * other instances, which `start` joins.
+   * holds the lease, because until then the predecessor may still run and store a newer one. Does nothing if only other
+   * instances take part in the sync: this instance joins such a sync when it receives `start`.
    */
   async restore(record: SyncRecord): Promise<void> {
     let existing: SyncRecord | null = record
@@ -216,7 +216,7 @@ export class SyncInstance {
       const session = this.#begin(record)
       const leading = both(session.leadWithRetries(patience.signal), isCurrentWhenHeld(session))
       const [, current] = await patience.bounded(leading, 'this instance takes no part in the sync')
-      // The lease may have been lost and taken again since.
+      // If this instance has lost the lease and taken it again, the first answer may be out of date.
       const isValid = current.epoch === session.lease.epoch ? current.isCurrent : await isCurrent(session)
       if (!isValid) {
         throw new RefusedError(
@@ -314,7 +314,7 @@ export class SyncInstance {
       this.#stored.end()
       const error = new FatalError(
         'LeaseLost',
-        'renewing the lease: another process with the same id has taken over the lease on the destination, and this one has stopped. ' +
+        'renewing the lease: another process with the same id has taken over the lease on the destination, and this process no longer works on the sync. ' +
           `Keep the other process and stop this one; to keep this one, stop the other and restart this one. ${notLost.progress}`,
       )
       addCircumstances(error, { cluster: session.destination.name })
@@ -356,11 +356,10 @@ export class SyncInstance {
     actor.subscribe((snapshot) => {
       this.parts.onTransition(snapshot)
       const part = partOf(snapshot)
-      // The coordinator's next step may wait for this.
+      // The coordinator's next step may wait until this instance has another part in the commit.
       if (part !== this.#part) this.#current.session?.coordination.wakeWaiting()
       this.#part = part
-      // A context stored by an earlier release has no limits.
-      this.throttle.set(snapshot.context.limits ?? noLimits)
+      this.throttle.set(snapshot.context.limits)
       if (snapshot.context.configuration) this.#stored.store(snapshot.context)
       this.#heartbeats.transition(publicState(snapshot), snapshot.context)
       if (publicState(snapshot) !== this.#inheritedIn) this.#inherited = null
@@ -375,7 +374,10 @@ async function isCurrent(session: SyncSession): Promise<boolean> {
   return stored?.generation === session.record.generation
 }
 
-/** Reads under the lease whether the sync is current, while the caller waits to learn which instance coordinates. */
+/**
+ * Like `isCurrent`, but reads once this instance holds the lease. The caller runs this while it waits until it knows
+ * which instance coordinates.
+ */
 async function isCurrentWhenHeld(session: SyncSession): Promise<{ epoch: number; isCurrent: boolean }> {
   await session.hold()
   const { epoch } = session.lease

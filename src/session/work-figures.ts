@@ -159,7 +159,7 @@ export class WorkFigures {
     return this.#parts.metadata.segments.bytesByInstance()
   }
 
-  /** Partitions for which the next definition change waits. Only the coordinator knows them. */
+  /** Partitions that have not reached the next barrier, as this instance last read them while it coordinated. */
   get barrierWaitsFor(): number[] {
     return this.#parts.runs.latest?.barrierWaitsFor ?? []
   }
