@@ -4,8 +4,8 @@ import type { Rechecks } from './rechecks.ts'
 /** Interval between pages of stored rechecks that are compared again. There may be a million real differences. */
 const revisitMS = 2_000
 /**
- * Interval until all are read once, because an earlier process may have left tens of thousands that are equal by now, and
- * while other instances store what they find different.
+ * Interval between pages until all stored rechecks are read once, because an earlier process may have left tens of
+ * thousands whose documents are equal by now. It also applies while other instances store rechecks.
  */
 const firstRevisitMS = 200
 const revisitedAtOnce = 1_000
@@ -24,15 +24,15 @@ export interface RevisitParts {
 }
 
 /**
- * Compares stored rechecks again: those of an earlier process, those that another instance has found different, and
- * those that stayed different for a while. Otherwise the verdict would also have to compare the ones that have become
- * equal since, while writes are blocked.
+ * Has stored rechecks compared again: those of an earlier process, those that another instance has stored, and those that
+ * stayed different for a while. Otherwise the verdict would also have to compare documents that have become equal since,
+ * while writes are blocked.
  */
 export async function revisitStored(parts: RevisitParts): Promise<void> {
   const { store, rechecks, signal, isPostponed, isGrowing, exclusively, pause } = parts
   let after: StoredRecheck | null = null
-  // How often all are still to be read quickly. The last round while others store rechecks may have begun before they
-  // stored some, so one more round follows.
+  // The number of rounds that are still to be read at the short interval. Other instances may store rechecks behind the
+  // position of a round, so one more round follows when they have ended.
   let quickRounds = 1
   while (!signal.aborted) {
     if (isGrowing()) quickRounds = 2
