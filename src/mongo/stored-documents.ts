@@ -157,8 +157,8 @@ export class StoredDocuments {
   }
 
   /**
-   * Upserts whose filters exclude documents that a later epoch or term has written. Throws FatalError LeaseLost for
-   * such a document.
+   * Runs upserts whose filters exclude documents that a later epoch or term has written. Throws FatalError LeaseLost if
+   * there is such a document.
    */
   async updateFenced(collection: string, updates: StoredUpdate[]): Promise<void> {
     try {

@@ -135,9 +135,11 @@ export class OfferedRanges {
   }
 
   /**
-   * Returns the offers to take back. Offers without an owner, or with an expired one, are taken back when no other instance
-   * takes work, and as many as the coordinator compares at a time when it has no range left to begin. After `stalledMS`
-   * without progress, all offers are taken back.
+   * Returns the offers to take back:
+   *
+   * - all offers, if the coordinator has had no range left to begin for `stalledMS` and no offer has left in that time;
+   * - otherwise only offers without an owner or with an expired one: all of these if no other instance takes work, and as
+   *   many as the coordinator compares at a time if it has no range left to begin.
    */
   #toTakeBack(open: readonly OfferState[], { isIdle }: OfferingScan): OfferState[] {
     const { isExpired, others, ownRanges } = this.#parts
