@@ -19,8 +19,9 @@ export interface VerifiedRange {
 export interface StoredRecheck {
   uuid: string
   idElement: Buffer
-  /** True if the change stream of this cluster has reported a change of the document. */
+  /** True if the source's change stream has reported a change of the document. */
   onSource: boolean
+  /** True if the destination's change stream has reported a change of the document. */
   onDestination: boolean
   /**
    * Each time the recheck is stored, it gets a new token. A removal names the token, so a delayed removal does not remove
