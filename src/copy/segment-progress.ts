@@ -3,7 +3,10 @@ import type { Segment } from '../domain/catalog.ts'
 import type { OwnerToken } from '../domain/owner.ts'
 import type { SegmentStore } from '../mongo/segment-store.ts'
 
-/** Interval for storing the progress of segments. After a crash, at most the work of one interval is copied again. */
+/**
+ * Interval for storing the progress of segments. After a crash, a segment that can be resumed is copied again from its last
+ * stored progress.
+ */
 const flushMS = 250
 
 /** Stores the progress of all segments together, a few times per second instead of once per batch. */

@@ -3,7 +3,7 @@ import { numberOf, type RawFields, typedBoolean, typedDouble, typedInt32 } from 
 /**
  * Converts a value of an index specification to the type that listIndexes returns (src/mongo/db/list_indexes.idl). The
  * catalog keeps some values in the type that the client sent: an expiry set by collMod is an int64, and a flag may be a
- * number. A value that the conversion would change stays as it is.
+ * number. An expiry that is not an int32 number keeps its type.
  */
 export function asListed({ name, value }: RawFields[number]): RawFields[number] {
   const number = numberOf(value)

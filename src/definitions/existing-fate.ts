@@ -17,7 +17,7 @@ import {
  * converged   its options, indexes and documents are made equal in place
  * recreated   it is dropped and copied, because no command gives it the source's definition or the wanted shard key, or
  *             because it is capped
- * dropped     the source has no such namespace
+ * dropped     the source has no selected namespace of that name
  */
 export type Fate = 'converged' | 'recreated' | 'dropped'
 
@@ -32,7 +32,8 @@ export interface ExistingNamespace {
 
 /**
  * Reads the selected namespaces of one database on both clusters. `existing` contains no system collections. It contains
- * every namespace of the destination whose name the source uses, even a time-series collection that the sync skips.
+ * every namespace of the destination that has the name of a selected namespace of the source, even a time-series
+ * collection that the sync skips.
  * @param shardingEntries the collections of a replica set that become sharded on the destination
  */
 export async function readExisting(

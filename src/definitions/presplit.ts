@@ -38,7 +38,7 @@ export interface PresplitContext {
   signal: AbortSignal
   /** Called with an error that may cause an uneven distribution of the collection. */
   uneven: (error: unknown) => void
-  /** The number of chunks for a collection with a hashed field, if the start request gives one. */
+  /** The number of chunks that the start request gives for a key whose first field is hashed. */
   numInitialChunks?: number | undefined
 }
 
@@ -46,9 +46,9 @@ export interface PresplitContext {
  * Splits an empty collection into chunks and distributes them over the shards. If the source's collection has the same
  * shard key, its chunk boundaries are used, and a sample estimates the sizes of the chunks. Otherwise, and within a
  * chunk that is much larger than the others, the boundaries are sampled values. If the first field of the key is
- * hashed, the server has already created and distributed chunks, and these are only split further. Each chunk of a zone
- * goes to a shard of that zone. Only an even distribution depends on this function, so refused splits and moves are
- * ignored.
+ * hashed, the server has already created and distributed chunks. These are split further, and moved only if the
+ * collection has zones. Each chunk of a zone goes to a shard of that zone. Only an even distribution depends on this
+ * function, so refused splits and moves are ignored.
  * @param shards the shards that may receive chunks, beginning with the shard of the first chunks
  */
 export async function presplit(

@@ -27,10 +27,10 @@ export interface TakeOverParts {
 }
 
 /**
- * Prepares a destination that already has data (`existingData: converge`), before its definitions are reconciled for
- * the first time. Collections that can be made equal enter the catalog with their present definition, so that the
- * reconciliation changes only what differs. All other selected collections and views are dropped. Namespaces that are
- * not selected are not changed.
+ * Prepares a destination that already has data, at the start of a sync (`existingData: converge`) and when its filters are
+ * changed. Called before definitions are reconciled. Collections that can be made equal enter the catalog with their
+ * present definition, so that the reconciliation changes only what differs. A view whose name a view of the source has is
+ * kept. All other selected collections and views are dropped. Namespaces that are not selected are not changed.
  *
  * This is repeatable. Once its entry is stored, a collection belongs to tandem and is never dropped here.
  */
@@ -42,7 +42,7 @@ export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
   for (const database of databases) {
     await retry(`taking over ${database}`, context, () => takeOverDatabase(parts, database))
   }
-  // During the sync, a TTL index would delete documents, and a unique index would refuse them.
+  // During the sync, a TTL index would delete documents, and a unique index would refuse some.
   await deferredOptions.deferAll(catalog.entries().filter(({ converging }) => converging))
 }
 

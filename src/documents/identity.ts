@@ -4,35 +4,36 @@ import { hasSeveralEncodings, idValueKey } from '../domain/id-value.ts'
 export { idElementOf, idOf } from '../domain/id-element.ts'
 
 /**
- * One changed document, with the content of the newest event of the batch. Earlier events contribute only to the flags
- * `fresh`, `inserted`, `folded` and `keyed`, and may make `documentKey` and `deletedKey` null.
+ * A document that a batch of events has changed, with the content of its newest event. "Events" below are the events of
+ * this document in the batch. Earlier ones contribute only to the flags `fresh`, `inserted`, `folded` and `keyed`, and may
+ * make `documentKey` and `deletedKey` null.
  */
 export interface Identity {
   /** The whole `_id` element: type byte, "_id\0", value. */
   idElement: Buffer
   /**
-   * The document key that all events of the batch name. Null if their keys differ, if an event names none, or if an
-   * event is a delete, because the document may exist again under another key.
+   * The document key that all events name. Null if their keys differ, if an event names none, or if an event is a delete,
+   * because the document may exist again under another key.
    */
   documentKey: Buffer | null
   /**
-   * The document key of a delete that is the only event of the batch. The document with this key is gone, whatever
-   * other documents have its `_id`. Null for all other changes.
+   * The document key of a delete that is the only event. The document with this key is gone, even if other documents have
+   * its `_id`. Null for all other changes.
    */
   deletedKey: Buffer | null
   /** The document, when the newest event contains all of it; otherwise null. */
   document: Buffer | null
   /** The newest event is a delete. */
   deleted: boolean
-  /** The first event of the batch is an insert and none is a delete, so the destination probably lacks the document. */
+  /** The first event is an insert and none is a delete, so the destination probably lacks the document. */
   fresh: boolean
-  /** Any event of the batch is an insert. In a capped collection, the document then comes after all earlier ones. */
+  /** Any event is an insert. In a capped collection, the document then comes after all earlier ones. */
   inserted: boolean
   /** More than one event is folded into this identity. On a sharded source they may belong to two documents. */
   folded: boolean
   /**
-   * Any event of the batch names the document by a shard key other than `_id` alone. The key may have been refined, or
-   * the collection sharded, since tandem last read the source's definitions.
+   * Any event names the document by a shard key other than `_id` alone. The key may have been refined, or the collection
+   * sharded, since tandem last read the source's definitions.
    */
   keyed: boolean
 }

@@ -9,7 +9,8 @@ const batchDocumentsMax = 5_000
 export const firstBatchDocuments = 500
 
 /**
- * Returns the number of documents whose total size is about `bytesMax`, estimated from the size of the last documents.
+ * Returns the number of documents to read next, so that their total size is about `bytesMax` if they are as large as the
+ * last documents. A limit on their number applies too.
  */
 export function sizeForNext(documents: Buffer[], bytesMax: number, previous: number): number {
   const bytes = documents.reduce((sum, { length }) => sum + length, 0)

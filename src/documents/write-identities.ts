@@ -128,7 +128,8 @@ export class DocumentWriter {
       const document = documents[error.index] as Buffer
       switch (error.code) {
         case code.duplicateKey:
-          // The copy inserted the document between the upsert's read and its insert. Now it can be replaced.
+          // Usually the copy inserted the document between the upsert's read and its insert, and now it can be replaced.
+          // If the error remains, another unique index or an orphaned document causes it.
           if (attempt > refusedAttemptsMax)
             throw orphaned(entry, error) ?? this.#refusal(entry, error, idElementOf(document))
           await this.upsert(entry, [document], attempt + 1)

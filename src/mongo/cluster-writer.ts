@@ -15,8 +15,8 @@ import { CheckedText } from './raw-values.ts'
 import type { NumberedWrite } from './write-sessions.ts'
 
 /**
- * The server's time limit of a write, in ms. It is shorter than the client's limit, so that no write continues on the
- * server after the client has given up on it.
+ * The server's time limit of a write, in ms. It is shorter than the client's default limit, so that a write with the
+ * default limit does not continue on the server after the client has given up on it.
  */
 export const writeLimitMS = 25_000
 

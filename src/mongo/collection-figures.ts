@@ -24,8 +24,8 @@ export interface StoredFigures {
    */
   ranges: number
   /**
-   * The number of ranges that the verifier has compared, and of the source documents in them. The API calls them hashed,
-   * like mongosync.
+   * The number of ranges that the verifier has compared, and the number of source documents in these ranges. The API calls
+   * both hashed, as mongosync does.
    */
   hashedRanges: number
   hashedDocuments: number

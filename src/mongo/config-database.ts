@@ -11,8 +11,8 @@ export interface Shard {
   /** Its members: setName/host:port,host:port */
   host: string
   /**
-   * True if `removeShard` was run for this shard. The balancer then moves its chunks to other shards. `listShards` shows
-   * the same field.
+   * True if `removeShard` was run for this shard. The balancer then moves its chunks to other shards. The server's command
+   * `listShards` shows the same field.
    */
   draining: boolean
   zones: string[]
@@ -103,7 +103,7 @@ export async function readChunkStarts(cluster: Cluster, uuid: string, max: numbe
   })
 }
 
-/** Up to this many collections are named in the query. */
+/** If at most this many collections are requested, the query names them. Otherwise it reads the chunks of all collections. */
 const namedMax = 16
 
 /**

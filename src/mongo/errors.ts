@@ -124,11 +124,11 @@ export function codeOf(error: unknown): number | undefined {
 }
 
 /**
- * A reply that does not confirm the command: the write concern was not met, or a statement failed with a transient
- * error. The command is sent again.
+ * The command or the work must be repeated. Either a reply does not confirm the command, because the write concern was not
+ * met or a statement failed with a transient error, or tandem has found a state that is expected to change soon.
  */
 export class TransientReplyError extends Error {
-  /** The code of the failed statement. */
+  /** The code of the failed statement, if a statement has failed. */
   readonly code: number | undefined
   constructor(message: string, code?: number) {
     super(message)

@@ -9,7 +9,7 @@ import { fromUuid, toUuid } from './uuid.ts'
 export interface OfferedRange {
   /** The collection's UUID on the source. */
   collection: string
-  /** Its UUID on the destination, when the range was offered. */
+  /** The UUID that the collection had on the destination when the range was offered. */
   destination: string
   ordinal: number
   /** The bounds as typed values; null for no bound. */
@@ -19,7 +19,7 @@ export interface OfferedRange {
   sourceTime: ClusterTime
 }
 
-/** What a comparison of a range has read. */
+/** The numbers of documents that a comparison has read from each cluster, and the bytes that it has read from the source. */
 export interface RangeResult {
   source: number
   destination: number
@@ -28,7 +28,7 @@ export interface RangeResult {
 
 /** Ranges that are claimed and completed together. */
 export interface Offer {
-  /** Random, of one run of the verifier. A result counts only for the run that has offered the ranges. */
+  /** A random text for each run of the verifier. A result counts only for the run that has offered the ranges. */
   pass: string
   /** Unique within the pass. */
   number: number
@@ -61,7 +61,7 @@ const name = 'verificationClaims'
  *   offer                    inserts only, so it does not reset an offer that has been claimed or completed meanwhile
  *   claim                    its filter does not match the new owner; the claimed offers are read afterwards
  *   complete                 stores the same results
- *   release                  its filter does not match an offer without an owner, or of another or a later claim
+ *   release                  its filter does not match an offer without an owner, of another owner, or of a later claim
  *   remove, takeBack, clear  no number is used twice in a pass, so they find no other offer under the same key
  */
 export class RangeClaims {
@@ -124,7 +124,8 @@ export class RangeClaims {
     )
     const isFree = (former: OwnerToken | null): boolean => former === null || isExpired(former)
     const free = open.filter((one) => isFree(one['owner'] as OwnerToken | null))
-    // Even and odd claims choose from opposite ends, so that instances that claim at the same moment choose differently.
+    // Even and odd claims choose from opposite ends, so that instances that claim at the same moment often choose
+    // different offers.
     const candidates = (claim % 2 === 0 ? free : free.toReversed()).slice(0, limit)
     if (candidates.length === 0) return []
     const updates = candidates.map(({ _id, owner: former }): StoredUpdate => {

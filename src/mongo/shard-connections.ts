@@ -27,7 +27,7 @@ const refused = new WeakMap<Cluster, Map<string, Rest>>()
 /** Sends a command to the primary of one shard. */
 export type ShardRead = (database: string, command: Document) => Promise<Document>
 
-/** What one shard answered, or why it did not. */
+/** The answer of one shard, or the error if it has not answered. */
 export type ShardAnswer<Result> = { shard: string } & ({ result: Result } | { error: unknown })
 
 /**

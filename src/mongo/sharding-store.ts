@@ -7,7 +7,7 @@ export class ShardingStore {
     this.#stored = stored
   }
 
-  /** The version of each source database's placement on shards, as last observed. */
+  /** Returns the stored placement version of each database of the source (`SourcePlacements.record`). */
   async loadPlacements(): Promise<Map<string, string>> {
     const found = await this.#stored.find('placements', {})
     return new Map(found.map((document) => [document['_id'] as string, document['version'] as string]))

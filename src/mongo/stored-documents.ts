@@ -34,7 +34,10 @@ export interface StoredUpdate {
   multi?: boolean
 }
 
-/** Reads and majority-acknowledged writes of documents in tandem's own database, retried until they succeed. */
+/**
+ * Reads and writes documents in a metadata database of tandem, with majority read and write concern. Everything except
+ * `findOnce` is retried (`retry`).
+ */
 export class StoredDocuments {
   readonly #cluster: Cluster
   readonly #context: RetryContext
@@ -141,7 +144,8 @@ export class StoredDocuments {
    * Updates one document and returns it, in one round trip. Returns null when no document matches. It may also return
    * null after the update took effect: if the reply is lost, the update is sent again, and the changed document may no
    * longer match.
-   * @param upsert creates the document if none has this `_id`; if one has it but does not match, the result is null
+   * @param upsert creates the document if none has this `_id`. The result is null if one has it but does not match, or if
+   * another client inserts one during the command
    */
   async findAndUpdate(collection: string, query: Document, update: Document, upsert = false): Promise<Document | null> {
     const command = { findAndModify: collection, query, update: this.#withVersion(update), new: true, upsert }
@@ -157,8 +161,8 @@ export class StoredDocuments {
   }
 
   /**
-   * Upserts whose filters exclude documents that a later epoch or term has written. Throws FatalError LeaseLost for
-   * such a document.
+   * Runs upserts whose filters exclude documents that a later epoch or term has written. Throws FatalError LeaseLost if
+   * there is such a document.
    */
   async updateFenced(collection: string, updates: StoredUpdate[]): Promise<void> {
     try {

@@ -19,8 +19,9 @@ export interface VerifiedRange {
 export interface StoredRecheck {
   uuid: string
   idElement: Buffer
-  /** True if the change stream of this cluster has reported a change of the document. */
+  /** True if the source's change stream has reported a change of the document. */
   onSource: boolean
+  /** True if the destination's change stream has reported a change of the document. */
   onDestination: boolean
   /**
    * Each time the recheck is stored, it gets a new token. A removal names the token, so a delayed removal does not remove
@@ -35,7 +36,7 @@ export interface StoredVerdict {
   total: number
 }
 
-/** The largest number of collections in one query. */
+/** The largest number of collections in one filter. */
 const collectionsMax = 100
 
 /** Time limit in ms of a query whose result a client waits for. */
@@ -69,7 +70,7 @@ export class VerificationStore {
         q: { _id: `${hexOf(collection)}:${range.ordinal}` },
         u: {
           $set: { ...range, collection: toUuid(collection) },
-          // A value above 1 shows that a restart has read a finished range again.
+          // A value above 1 shows that a finished range was read again, or that this write was repeated.
           $inc: { reads: 1 },
         },
         upsert: true,
@@ -133,7 +134,7 @@ export class VerificationStore {
 
   /** Replaces the findings of the last verdict. */
   async saveVerdict(mismatches: object[], total: number): Promise<void> {
-    // A majority write that changes nothing is not faster: it waits for the newest entry of the oplog.
+    // Even a majority write that changes nothing takes time, because it waits for the newest entry of the oplog.
     if (await this.#stored.findOne('mismatches', {})) await this.#stored.clear('mismatches')
     await this.#stored.update(
       'mismatches',

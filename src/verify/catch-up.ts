@@ -27,8 +27,8 @@ export async function catchUp({ clusters, context, readTime, isBlocked, pause }:
     return [side, target]
   }
   for (const [side, target] of await Promise.all([targetOf('source'), targetOf('destination')])) {
-    // The stream must have passed the target, because many events may share one time. The second no-op makes sure that
-    // it will.
+    // The stream must have passed the target, because many events may share one time. The second no-op has a later time,
+    // so the stream passes the target even if nothing else is written.
     while (readTime(side) <= target) {
       if (isBlocked()) return false
       await pause()

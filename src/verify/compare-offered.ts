@@ -54,8 +54,9 @@ const claimAgainMS = 250
 
 /**
  * Compares ranges that the coordinator's verifier offers. A document that differs is stored as a recheck before the
- * result of its range, so the coordinator knows of it before the range counts as verified. Changes after the read of a
- * range need no attention here: the coordinator's verifier follows both change streams from before that read on.
+ * result of its range is stored, so no range counts as verified without the rechecks of its documents. This instance
+ * does not follow changes after it has read a range: the coordinator's verifier follows both change streams, from times
+ * before that read.
  */
 export class OfferedComparison {
   readonly #parts: OfferedComparisonParts
@@ -67,7 +68,7 @@ export class OfferedComparison {
     this.#parts = parts
   }
 
-  /** Runs until the signal is aborted, and then gives back what it has claimed. Rejects on a failure. */
+  /** Runs until the signal is aborted or a failure occurs, and then gives its claims back. Rejects on a failure. */
   async run(): Promise<void> {
     const { context, releases, owner, claimNumbers } = this.#parts
     const { signal } = context
@@ -92,7 +93,7 @@ export class OfferedComparison {
     if (this.#failure && !isStop(this.#failure) && !signal.aborted) throw this.#failure
   }
 
-  /** Claims as much as is compared at a time, and as much again, so that the next comparison need not wait for a claim. */
+  /** Claims up to twice as many offers as are compared at a time, so that the next comparison need not wait for a claim. */
   async #claim(): Promise<void> {
     const { context, claims, owner, claimNumbers, term, isExpired } = this.#parts
     const limit = 2 * this.#readAhead().ranges - this.#underWay.size
@@ -118,7 +119,10 @@ export class OfferedComparison {
     for (const result of results) if (result) this.#parts.compared(result)
   }
 
-  /** Returns null if this instance cannot compare the range. The coordinator then does, and reports the cause if it fails too. */
+  /**
+   * Returns null if this instance cannot compare the range. The coordinator then compares the range, and reports the
+   * cause if it fails too.
+   */
   async #compare({ destinationTime }: ClaimedOffer, range: OfferedRange): Promise<RangeResult | null> {
     const { context, reload } = this.#parts
     if (!this.#entryOf(range)) await reload()

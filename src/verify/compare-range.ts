@@ -6,6 +6,7 @@ import type { Side } from './rechecks.ts'
 export interface RangeComparison {
   /** Number of documents read. */
   documents: Record<Side, number>
+  /** Bytes of the documents that were read from the source. */
   bytes: number
 }
 

@@ -18,7 +18,10 @@ const countCollectionMS = 250
  */
 const countedAtVerdict = 100
 
-/** Counts the documents of all collections in the catalog, on each cluster, from the server's statistics. */
+/**
+ * Counts the documents of the collections in the catalog on each cluster, from the server's statistics. Leaves out
+ * collections that the destination does not have yet.
+ */
 export class DocumentCounts {
   readonly #clusters: BothClusters
   readonly #catalog: () => Catalog

@@ -47,9 +47,9 @@ const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'de
  *           or loses partitions ◀──────────────────────────────────────────────────────────────────────────┘
  *
  * On the source, the follower uses the batches that event application reads instead of a second stream, wherever
- * possible. Both streams continue from the follower's position, and their changes are recorded in the same way. So it
- * makes no difference to what is stored which of the two delivered a batch. The follower itself parses the events, from
- * the server's bytes, before event application has processed them.
+ * possible. Both streams continue from the follower's position, and their changes are recorded in the same way.
+ * Therefore the stored positions and rechecks do not depend on which of the two streams delivered a batch. The follower
+ * itself parses the events, from the server's bytes, before event application has processed them.
  */
 export class Follower {
   readonly #parts: FollowerParts
@@ -62,8 +62,9 @@ export class Follower {
   #answered = false
   #share: Share | null = null
   /**
-   * How many runs of the shared stream had begun at the last `wake`; -1 before the first. The follower joins only a run
-   * that begins later, which shows that the commit that requested the verdict was abandoned.
+   * Number of publications of the shared stream that had begun at the last `wake`; -1 before the first `wake`. The follower
+   * joins only a publication that begins later, because that shows that the commit which requested the verdict was
+   * abandoned.
    */
   #joinsAfter = -1
   #sourceUuids = new Map<string, string>()

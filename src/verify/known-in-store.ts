@@ -9,9 +9,10 @@ export interface Identified {
 }
 
 /**
- * Tracks the rechecks that are in the store: those that were written to it or read from it, and have not been removed
- * since. No others are removed, because a `delete` that matches nothing is expensive: the server scans the tombstones
- * of all recently removed documents, and a majority write that changes nothing waits for the newest oplog entry.
+ * Tracks rechecks that are in the store: those that were written to it or read from it, and were neither removed nor
+ * dropped (`drop`) since. No other rechecks are removed from the store, because a `delete` that matches nothing is
+ * expensive: the server scans the index entries of all recently removed documents, and a majority write that changes
+ * nothing waits for the newest oplog entry.
  */
 export class KnownInStore {
   readonly #kept = new Map<string, Identified>()

@@ -9,7 +9,7 @@ export interface Shareable extends OfferedRange {
   estimatedBytes: number
 }
 
-/** The ranges of the scan that the coordinator has not begun to compare, and what becomes of those that it offers. */
+/** The scan of the coordinator: the ranges that it has not begun to compare, and calls for the results of offered ones. */
 export interface OfferingScan {
   /** The number of ranges that are not begun. */
   readonly waiting: number
@@ -40,33 +40,37 @@ export interface OfferedRangesParts {
   now?: () => number
 }
 
-/** Unclaimed offers for each other instance. An offer takes a fraction of a second, and exchanges are 100 ms apart. */
+/**
+ * Number of unclaimed offers that are kept per helping instance. The comparison of one offer takes a fraction of a second,
+ * and exchanges are 100 ms apart.
+ */
 const offersEach = 4
 const rangesMax = 64
 /**
- * An offer is one document, so it must stay far below 16 MB, although an `_id` may have megabytes. An offer is full when
- * the bounds of its ranges have this many bytes. A range whose own bounds have more is not offered.
+ * An offer is one document, so it must stay far below 16 MB, although one `_id` may have several megabytes. An offer is
+ * full when the bounds of its ranges have this many bytes. A range whose own bounds have more bytes is not offered.
  */
 const boundBytesMax = 2 * 1024 * 1024
 /**
- * If no offer leaves for this long while the coordinator has nothing else to do, it compares the claimed ranges itself, ms.
- * Their owner may be unable to read a cluster, or not know of its claim because the reply was lost.
+ * If the coordinator has no range left to begin, and no offer is completed or taken back for this long (ms), it compares
+ * all offered ranges itself. The owner of an offer may be unable to read a cluster, or may not know of its claim because
+ * the reply was lost.
  */
 const stalledMS = 60_000
 
 /**
- * Offers ranges of the first pass to the other instances, and takes their results. A range is at any time in exactly one
- * place: it waits in the coordinator, is being compared there, or is in one offer. It leaves an offer only when the
- * coordinator has read a result of that offer, or when the offer is not stored any more. Only the coordinator removes
- * offers, so an instance that claims or completes an offer too late changes nothing. What was offered before belongs
- * to another pass, and its results are not read.
+ * Offers ranges of the first pass to the other instances, and takes their results. A range that is not finished is always
+ * in exactly one place: it waits in the coordinator, is being compared there, or is in one offer. It leaves an offer only
+ * when the coordinator has read the results of that offer, or when the offer is not stored any more. Only the coordinator
+ * creates and removes offers, so an instance that claims or completes an offer after its removal changes nothing. Offers
+ * of an earlier run of the verifier belong to another pass, and their results are not read.
  */
 export class OfferedRanges {
   readonly #parts: OfferedRangesParts
   readonly #pass = randomUUID()
   readonly #offered = new Map<number, Shareable[]>()
   #number = 0
-  /** When an offer left last, or the coordinator was last busy. */
+  /** When an offer was last completed or taken back, or the coordinator last had ranges left to begin. */
   #progressedAt: number
 
   constructor(parts: OfferedRangesParts) {
@@ -84,7 +88,7 @@ export class OfferedRanges {
   }
 
   /**
-   * Takes results, takes offers back that would delay the end of the scan, and offers more ranges.
+   * Takes results, takes back offers that would delay the end of the scan, and offers more ranges.
    * @param until ends the exchange, which then rejects with StoppedError
    */
   async exchange(scan: OfferingScan, until: AbortSignal): Promise<void> {
@@ -109,7 +113,10 @@ export class OfferedRanges {
     await this.#parts.claims.until(until, (claims) => claims.clear())
   }
 
-  /** Returns the numbers of the completed offers. */
+  /**
+   * Passes the results of completed offers to the scan, and gives it back the ranges of offers that are not stored any
+   * more. Returns the numbers of the completed offers.
+   */
   #take(stored: ReadonlyMap<number, OfferState>, scan: OfferingScan): number[] {
     const completed: number[] = []
     for (const [number, ranges] of this.#offered) {
@@ -128,8 +135,11 @@ export class OfferedRanges {
   }
 
   /**
-   * Offers without an owner when the coordinator has nothing else to do, and those of instances that have ended or make no
-   * progress.
+   * Returns the offers to take back:
+   *
+   * - all offers, if the coordinator has had no range left to begin for `stalledMS` and no offer has left in that time;
+   * - otherwise only offers without an owner or with an expired one: all of these if no other instance takes work, and as
+   *   many as the coordinator compares at a time if it has no range left to begin.
    */
   #toTakeBack(open: readonly OfferState[], { isIdle }: OfferingScan): OfferState[] {
     const { isExpired, others, ownRanges } = this.#parts
@@ -143,7 +153,7 @@ export class OfferedRanges {
   #more(count: number, scan: OfferingScan): Offer[] {
     const { ownRanges, others, destinationTime } = this.#parts
     const offers: Offer[] = []
-    // What the coordinator keeps for the time until the next exchange, and near the end no more than its share.
+    // The coordinator keeps enough ranges for itself until the next exchange, but near the end no more than its share.
     const kept = (): number => Math.min(2 * ownRanges(), Math.ceil(scan.waiting / (others() + 1)))
     while (offers.length < count && scan.waiting > kept()) {
       const ranges = this.#cut(scan.waiting - kept(), scan)
@@ -156,7 +166,10 @@ export class OfferedRanges {
     return offers
   }
 
-  /** Small ranges travel together. Near the end offers become smaller, so that all instances end at about the same time. */
+  /**
+   * Takes the ranges of one offer. Small ranges share an offer. Near the end, offers become smaller, so that all instances
+   * end at about the same time.
+   */
   #cut(available: number, scan: OfferingScan): Shareable[] {
     const most = Math.max(1, Math.min(rangesMax, Math.floor(available / (offersEach * (this.#parts.others() + 1)))))
     const ranges: Shareable[] = []

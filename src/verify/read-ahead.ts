@@ -11,7 +11,7 @@ export interface ReadAhead {
 
 const mebibyte = 1024 * 1024
 
-/** Enough while a reply takes about as long as the comparison of the previous batch. */
+/** Two ranges are enough while a reply takes about as long as the comparison of the previous batch. */
 const rangesNearby = 2
 /** The smallest batch, used for nearby clusters: larger batches would need more memory and save no time. */
 const batchBytesMin = 2 * mebibyte

@@ -25,7 +25,10 @@ export interface RangeReadParts {
 const firstBatchMax = 2_500
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
-/** Reads one range of a collection from both clusters and compares it. Follows a new name on the source. */
+/**
+ * Reads one range of a collection from both clusters and compares it. If the source has renamed the collection, this
+ * rejects, and the entry has the new name for the next attempt.
+ */
 export async function compareRangeOf(
   { clusters, notBefore, mayReadSecondaries, suspect, waitForCapacity, readAhead }: RangeReadParts,
   entry: CatalogEntry,
@@ -56,8 +59,8 @@ export async function compareRangeOf(
 
 /**
  * Returns the number of documents in a range's first batch. If the copy has recorded the size of the collection's
- * documents, a larger first batch saves one round trip in each range. It aims at half of `bytes`, in case the first
- * documents are larger than the average.
+ * documents, a larger first batch saves one round trip in each range. The batch aims at half of `bytes`, in case the
+ * first documents are larger than the average.
  */
 function firstBatchOf({ estimatedBytes, estimatedDocuments }: CatalogEntry, bytes: number): number {
   if (estimatedBytes === 0 || estimatedDocuments === 0) return firstBatchDocuments

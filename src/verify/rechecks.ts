@@ -55,7 +55,7 @@ const retryDelayMaxMS = 5_000
 /** After this many comparisons (about 3 s with these delays), a recheck that stays different moves to the store. */
 const attemptsInMemory = 5
 
-/** Number of entries that one call removes from the store. It takes the destination tens of milliseconds. */
+/** Number of entries that one call removes from the store. Such a call takes the destination tens of milliseconds. */
 const removedAtOnce = 1_000
 
 /** Document keys of more bytes than this are not kept, so that `outstandingMax` keys take at most 15 MB. */
@@ -237,8 +237,8 @@ export class Rechecks {
   }
 
   /**
-   * Returns the rechecks to store now: those that stay different or, with `everything`, all that are not being
-   * compared. Positions stay before them until `endStoring` is called.
+   * Returns the rechecks to store now, of those that are neither stored nor being compared: those that stay different or
+   * must be stored or, with `everything`, all. Positions stay before them until `endStoring` is called.
    */
   beginStoring(what: 'stillDifferent' | 'everything'): Recheck[] {
     // A failed attempt may have stored nothing.

@@ -3,7 +3,7 @@ import type { VerificationSide } from '../domain/progress.ts'
 
 /** The progress of the verification on one cluster. */
 export interface VerifiedSoFar {
-  /** Number of documents in all collections of the catalog, from the server's statistics. */
+  /** Number of documents in the collections of the catalog that the destination has, from the server's statistics. */
   documents: number
   /** Number of documents that the scan has read. */
   read: number

@@ -153,7 +153,7 @@ export class Scan {
   }
 
   /**
-   * Compares as many ranges at a time as are to be read ahead, while other instances compare ranges that they are
+   * Compares as many ranges at a time as `readAhead` allows, while other instances compare the ranges that they are
    * offered. After a failure, no further range is begun.
    */
   async #compareAll(ranges: Range[]): Promise<void> {
@@ -229,7 +229,7 @@ export class Scan {
         const { entry, ordinal, from, to } = last
         const { source } = clusters
         // A secondary that answers another instance must not be older than what this instance has learned from the source
-        // (`openBulkRange`). Other instances know an earlier time.
+        // (`openBulkRange`). The other instance may have received only earlier replies.
         const known = source.readsSecondaries ? source.latest : 0n
         const sourceTime = laterOf(laterOf(notBefore.source, known), entry.convergedFrom ?? 0n)
         const estimatedBytes = entry.estimatedBytes / (this.#planned.get(entry.uuid) ?? 1)

@@ -66,7 +66,7 @@ const gatherMS = 400
 const backlogMS = 100
 const checkpointMS = 1_000
 const idleScanMS = 500
-/** While event application is further behind than this, stored rechecks are not read: they are probably not equal yet. */
+/** While event application is further behind than this, stored rechecks are not read and no ranges are offered. */
 const behindSeconds = 5
 /**
  * While event application is further behind than this, comparisons wait and leave it the servers' capacity, unless
