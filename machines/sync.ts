@@ -44,7 +44,8 @@ export type SyncStep =
  *                 write on the destination, because an earlier release enabled these writes before it stored the
  *                 decision (`mayBeOpen`). Then the commit counts as decided.
  *   deciding      The coordinator restores TTL and checks the source once more. Its next report is the decision. A new
- *                 coordinator has to verify again, because the verdict is valid only in the term in which it was issued.
+ *                 coordinator has to verify again, because the verdict is valid only in the term in which it was
+ *                 issued.
  * undoing       The commit was aborted. The source is unblocked, and the restored options are deferred again.
  * restoring     The coordinator starts the commit again, or a failed commit is retried. The options are deferred again,
  *               but the source stays blocked.

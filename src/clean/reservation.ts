@@ -6,8 +6,8 @@ import type { RetryContext } from '../mongo/retry.ts'
 import { storesSync } from '../session/other-syncs.ts'
 
 /**
- * The reservation of the older database name (`OlderMetadata`) on a cluster. The removal of a sync with a name uses this
- * class, because the metadata databases of such a sync do not include the older one. The reservation may belong to
+ * The reservation of the older database name (`OlderMetadata`) on a cluster. The removal of a sync with a name uses
+ * this class, because the metadata databases of such a sync do not include the older one. The reservation may belong to
  * another sync, so it is removed when it has expired, and earlier only if the cluster stores no other sync. A sync that
  * is about to store its record reserves the name again after that.
  */

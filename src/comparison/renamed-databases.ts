@@ -5,9 +5,9 @@ export interface RenamedDatabase {
 }
 
 /**
- * The names that the second cluster gives the databases of the first one. All callers use the names of the first cluster.
- * If a renamed database takes the name of another database, that other database gets the name that is free on the second
- * cluster. So no two databases share a name.
+ * The names that the second cluster gives the databases of the first one. All callers use the names of the first
+ * cluster. If a renamed database takes the name of another database, that other database gets the name that is free on
+ * the second cluster. So no two databases share a name.
  */
 export class RenamedDatabases {
   readonly renamed: readonly RenamedDatabase[]

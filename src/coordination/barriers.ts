@@ -104,8 +104,8 @@ export class Barriers {
   }
 
   /**
-   * Marks the barrier as done, unless more changes were recorded since the barrier was read. In that case `next` returns
-   * it again.
+   * Marks the barrier as done, unless more changes were recorded since the barrier was read. In that case `next`
+   * returns it again.
    */
   async done({ time, touched }: Barrier, observed: readonly ObservedDatabase[]): Promise<void> {
     const covered = toStored(touched)

@@ -28,7 +28,9 @@ const none = Promise.resolve(null)
  */
 const manyExpired = 10_000
 
-/** The steps before the decision whose work begins when no instance applies changes any more, each with its predecessor. */
+/**
+ * The steps before the decision whose work begins when no instance applies changes any more, each with its predecessor.
+ */
 const stepBefore = { applyAll: null, prepare: 'applyAll', verify: 'prepare', decide: 'verify' } as const
 
 interface StepStart {

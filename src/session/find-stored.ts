@@ -69,7 +69,8 @@ export function redisScope(facts: Record<ClusterName, ClusterFacts>, syncName: s
 
 /**
  * Called by a process whose sync is in the database of this release. Throws FatalError StoredStateConflict if the database
- * of earlier releases holds a sync between the same two clusters, in either direction. Ignores a sync between other clusters.
+ * of earlier releases holds a sync between the same two clusters, in either direction. Ignores a sync between other
+ * clusters.
  * @param own the record of the sync of this process
  */
 export async function refuseOlderSync(

@@ -35,7 +35,7 @@ const afterFailureMS = 5_000
 /** This instance's share of the first pass of the coordinator's verifier, while another instance coordinates. */
 export class OfferedWork {
   readonly #parts: OfferedWorkParts
-  /** Comparisons that have not ended. A comparison ends only when it has given back the ranges that it leaves undone. */
+  /** Comparisons that have not ended. A comparison first gives back the ranges that it leaves undone, and then ends. */
   readonly #underWay = new Set<Promise<unknown>>()
   readonly #stops = new Set<AbortController>()
   #claims = 0
