@@ -70,8 +70,8 @@ export class CommitSteps {
     const { peers, runs } = this.#session
     this.timing.reset()
     return this.#rehearsing('gather', dryRun, async () => {
-      // This instance's own workers must run first. While they start, they report `commit.renewed`, which the state
-      // ignores only during this step. In a later step that report would begin another attempt.
+      // This instance's own workers must run first. While they start, they report `commit.renewed` if the state accepts
+      // it. The state of this step does not, but in the next state that report would begin another attempt.
       await unlessAborted(signal, runs.whenOpen())
       await peers.gathered(AbortSignal.any([signal, runs.signal]))
       return { type: 'commit.gathered' }
