@@ -4,7 +4,7 @@ import { type InstanceContext, type WithConfiguration, withConfiguration } from 
 
 /**
  * Delay before the next attempt to take the lease, ms; it equals the duration of a lease. One attempt already retries
- * for 30 minutes with increasing delays. It ends earlier only with an error that is not transient.
+ * for 30 minutes with increasing delays. An attempt ends earlier only with an error that is not transient.
  */
 export const holdAgainMS = 10_000
 

@@ -28,14 +28,14 @@ export interface SyncContext {
   /** How many commits have been aborted, rehearsals included. */
   aborts: number
   /**
-   * Why the last commit was aborted, for the operator. Null when the operator aborted it, when no commit was aborted,
-   * and once another commit is requested.
+   * Why the last commit was aborted, for the operator. Null when the operator aborted it, when it was a rehearsal that
+   * succeeded, when no commit was aborted, and once another commit is requested.
    */
   abortReason: string | null
   lastRehearsal: Rehearsal | null
-  /** How many attempts have failed so far. */
+  /** How many failures of a commit were stored so far, those after its decision included. */
   failures: number
-  /** The failure of the current attempt; null while it has not failed. */
+  /** The failure of the current attempt, or of a step after the decision; null while neither has failed. */
   failure: Failure | null
   /**
    * Users may be able to write on the destination although no decision is stored. An earlier release enabled writes

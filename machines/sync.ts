@@ -25,8 +25,8 @@ export type SyncStep =
  * conditional write of the snapshot, so exactly one of several competing events takes effect. The coordinator performs
  * the step of the current state (`meta.step`) and reports the result. Every instance follows the state.
  *
- * initialising  The coordinator blocks writes on the destination, creates the collections and stores the first
- *               positions.
+ * initialising  The coordinator blocks user writes on the destination if requested, creates the collections and stores
+ *               the first positions.
  * replicating   All instances copy and apply changes.
  * replanning    Collections are to be converged again, or the filters were replaced. No instance copies, applies or
  *               verifies. The coordinator waits until all of them have stopped, and then resets what is stored about
@@ -38,20 +38,21 @@ export type SyncStep =
  *                 Writes on the source are blocked if requested, and the commit timestamp is taken. Changes are
  *                 applied.
  *   applying      Every instance applies all changes up to the commit timestamp and then gives its partitions back.
- *   preparing     The coordinator restores the deferred options: those that the destination gets only at a commit
- *                 (`unique`, `hidden` and the TTL of indexes, and the size of capped collections).
+ *   preparing     The coordinator makes all definitions equal once more, restores the size and the order of capped
+ *                 collections, and sets `prepareUnique` on unique indexes.
  *   verifying     The coordinator verifies that both clusters are equal. It may find instead that users can already
  *                 write on the destination, because an earlier release enabled these writes before it stored the
  *                 decision (`mayBeOpen`). Then the commit counts as decided.
- *   deciding      The coordinator checks the source once more; its next report is the decision. A new coordinator has
- *                 to verify again, because the verdict is valid only in the term in which it was issued.
+ *   deciding      The coordinator restores TTL and checks the source once more. Its next report is the decision. A new
+ *                 coordinator has to verify again, because the verdict is valid only in the term in which it was
+ *                 issued.
  * undoing       The commit was aborted. The source is unblocked, and the restored options are deferred again.
  * restoring     The coordinator starts the commit again, or a failed commit is retried. The options are deferred again,
  *               but the source stays blocked.
  * failed        The commit failed before it was decided. Nothing happens until it is retried or aborted.
  * decided       The commit can only be completed, in this term or a later one.
  *   opening       The coordinator enables user writes on the destination.
- *   converting    Users write on the destination, and the indexes are converted to their final form.
+ *   converting    Users write on the destination, and the coordinator restores `unique` and `hidden` of indexes.
  * committed     The sync in this direction is complete.
  * reversing     Source and destination swap roles.
  *   moving        Stored on the former destination while the coordinator moves the stored state to the new destination.

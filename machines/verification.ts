@@ -44,7 +44,7 @@ const stopWithError = { target: '#verification.leading.stopping', actions: 'reme
  *     following     Only changed documents are compared.
  *     resolving     A commit requested a verdict. The source is quiet, and each difference is either resolved or
  *                   confirmed.
- *   restarting    The verifier missed changes that an oplog no longer holds: its results are removed.
+ *   restarting    The verifier missed changes that an oplog no longer holds, so its results are removed.
  *   stopping      Work under way ends, and its results are stored.
  * stopped       Nothing is under way.
  * failed        The failure is reported.

@@ -13,7 +13,7 @@ const instanceSchema = objectOf({
   status: v.pipe(
     v.picklist(['alive', 'lost']),
     v.description(
-      'lost: its lease has expired, or with Redis no heartbeat has arrived in time; the other instances take over its work.',
+      'lost: no heartbeat has arrived for 10 seconds (with Redis: 3 seconds); the other instances take over its work when its lease has expired.',
     ),
   ),
   lastSeenSeconds: integer('Seconds since its last heartbeat.'),

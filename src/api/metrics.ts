@@ -122,7 +122,7 @@ function addFigures(set: MetricSet, progress: Progress): void {
   )
   set.gauge(
     'tandem_copy_copied_bytes',
-    'Bytes of documents copied by this instance.',
+    'Bytes of documents copied by this instance, and in the coordinator also by lost instances.',
     collectionCopy?.estimatedCopiedBytes,
   )
   set.gauge(

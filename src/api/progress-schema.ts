@@ -48,7 +48,7 @@ const failureSchema = objectOf({
 export const progressSchema = objectOf({
   state: described(
     v.picklist(['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED']),
-    'Current state. In IDLE every other field except canCommit is null or absent; warnings may be present.',
+    'Current state. In IDLE every other field is null or absent, except canCommit and, if there are any, warnings.',
   ),
   canCommit: described(v.boolean(), 'True if a commit request would be accepted.'),
   canWrite: described(v.nullable(v.boolean()), 'True if writes are permitted on the destination.'),

@@ -11,8 +11,8 @@ import { refuseDistributions } from './refuse-sharding.ts'
 const databasesAtOnce = 8
 
 /**
- * Finds every collection of the source that cannot be synced because of its kind, and in each database the first
- * collection that is being resharded.
+ * Finds every collection of the source that cannot be synced because of its kind or the length of its name on the
+ * destination, and in each database the first collection that is being resharded.
  */
 export const checkCollections: Check = async ({ configuration, source, destination, selection }) => {
   const entries = configuration.sharding?.shardingEntries ?? []

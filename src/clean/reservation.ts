@@ -6,10 +6,10 @@ import type { RetryContext } from '../mongo/retry.ts'
 import { storesSync } from '../session/other-syncs.ts'
 
 /**
- * The reservation of the older database name (`OlderMetadata`) on a cluster, for the removal of a sync that has a name,
- * whose own databases do not include it. The reservation may belong to another sync, so it is removed when it has
- * expired, and earlier only if the cluster stores no other sync. A sync that is about to store its record reserves the
- * name again after that.
+ * The reservation of the older database name (`OlderMetadata`) on a cluster. The removal of a sync with a name uses
+ * this class, because the metadata databases of such a sync do not include the older one. The reservation may belong to
+ * another sync, so it is removed when it has expired, and earlier only if the cluster stores no other sync. A sync that
+ * is about to store its record reserves the name again after that.
  */
 export class LeftReservation {
   readonly #cluster: Cluster

@@ -135,8 +135,8 @@ export function addClientCommands(program: Command, env: Environment, found: (re
     ['progress', 'print the status of the sync'],
     ['instances', 'print the status of all instances of the sync, and their totals'],
     ['limits', 'print the limits on bulk work'],
-    ['pause', 'pause the sync'],
-    ['resume', 'resume a paused sync, or a failed one after its cause is fixed'],
+    ['pause', 'pause the addressed instances; with --all, every instance of the sync'],
+    ['resume', 'resume the addressed instances that are paused, or that have failed and whose cause is fixed'],
     ['abort', 'abort a commit that is not decided yet; the sync continues as before'],
     ['repair', 'correct the documents that a failed verification named; then send resume'],
   ] as const) {

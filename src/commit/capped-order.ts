@@ -16,9 +16,9 @@ import type { RawCursor } from '../mongo/raw-cursor.ts'
  * Restores the document order of a capped collection, which is part of its content. A replay after a crash, or a
  * document that is deleted and inserted again during the copy, may leave documents out of order. Called during a
  * commit, while nothing writes to the source. Reads both collections in natural order, and rewrites the destination
- * from the first difference on. Returns the number of rewritten documents. It can be repeated, even after a stop. Throws
- * StoppedError when `stopped` is aborted, which it checks between commands. Throws FatalError UnsupportedChange when
- * writes on the source removed a document at which a cursor was positioned.
+ * from the first `_id` that differs. Returns the number of rewritten documents. It can be repeated, even after a stop.
+ * Throws StoppedError when `stopped` is aborted, which it checks between commands. Throws FatalError UnsupportedChange
+ * when writes on the source removed a document at which a cursor was positioned.
  */
 export async function restoreCappedOrder(
   source: Cluster,

@@ -118,7 +118,10 @@ class Audit {
     return this.#report()
   }
 
-  /** Throws AuditError if both are the same cluster, because a comparison with itself would prove nothing. */
+  /**
+   * Throws AuditError if both connection strings lead to the same server process, because the comparison of a cluster
+   * with itself would prove nothing. It does not recognize a cluster by two of its routers.
+   */
   async #refuseOneCluster(): Promise<void> {
     const [ours, theirs] = await Promise.all([this.#left.processId(), this.#right.processId()])
     if (ours === theirs && ours !== 'undefined') {

@@ -5,8 +5,9 @@ export interface RenamedDatabase {
 }
 
 /**
- * The names of databases on a cluster, if they differ from those of the other. All callers use the names of the first
- * cluster. A name that is taken by another database gets the one that is free, so that no two names become one.
+ * The names that the second cluster gives the databases of the first one. All callers use the names of the first
+ * cluster. If a renamed database takes the name of another database, that other database gets the name that is free on
+ * the second cluster. So no two databases share a name.
  */
 export class RenamedDatabases {
   readonly renamed: readonly RenamedDatabase[]

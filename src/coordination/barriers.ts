@@ -86,10 +86,10 @@ export class Barriers {
   }
 
   /**
-   * Returns the first barrier that is not done. A partition that waits at a later barrier counts as having reached it.
-   * The partition may have passed this barrier while the barrier was done, before another partition reported more
-   * changes. The partition's stored position does not show this: it stays before this barrier while the partition waits
-   * within the same batch.
+   * Returns the first barrier that is not done. A partition that waits at a later barrier counts as having reached the
+   * returned one. The partition may have passed the returned barrier while that barrier was done, before another
+   * partition reported more changes. The partition's stored position does not show this, because the position stays
+   * before the returned barrier while the partition waits within the same batch.
    */
   async next(): Promise<Barrier | null> {
     const [found] = await this.#stored.find('barriers', { done: false }, { sort: { _id: 1 }, limit: 1 })
@@ -103,7 +103,10 @@ export class Barriers {
     }
   }
 
-  /** Marks the barrier as done. If more changes were recorded since it was read, `next` returns it again instead. */
+  /**
+   * Marks the barrier as done, unless more changes were recorded since the barrier was read. In that case `next`
+   * returns it again.
+   */
   async done({ time, touched }: Barrier, observed: readonly ObservedDatabase[]): Promise<void> {
     const covered = toStored(touched)
     const u = { $set: { done: true, covered, observed: observed.map(toStoredRead) }, $unset: { seen: '' } }

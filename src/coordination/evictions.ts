@@ -7,7 +7,7 @@ export interface EvictionsParts {
   /** mongosyncID. */
   id: string
   store: OwnershipStore
-  /** How long an instance may assume that it still holds its lease, ms. */
+  /** How long an evicted instance may still assume that it holds its lease, ms; 0 if leases end only by their duration. */
   confirmMS: number
   context: Pick<RetryContext, 'onRetry' | 'journal'>
   /**

@@ -11,7 +11,7 @@ export interface CommitFigures {
   verification: { open: number; perSecond: number } | null
   /** Collections and views whose definitions the commit compares once more. */
   collections: number
-  /** Unique indexes that the commit converts, so that they begin to reject duplicates. */
+  /** Unique indexes that the commit prepares (`prepareUnique`), so that they reject duplicates from then on. */
   uniqueIndexes: number
   /** Entries of the indexes that must be built before the commit can begin: one for each document and index. */
   indexEntries: number

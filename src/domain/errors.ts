@@ -46,7 +46,8 @@ export const refusalNames = Object.keys(refusalStatus) as RefusalName[]
 
 /**
  * A command is refused. It has changed nothing and can be sent again after the cause is fixed. With `NoAnswer`,
- * `ClusterUnreachable` and `InternalError`, the command may have taken effect (docs/troubleshooting.md).
+ * `ClusterUnreachable` and `InternalError`, the command may have taken effect (docs/troubleshooting.md). A refused
+ * `repair` may have aborted the commit; its description then says so.
  */
 export class RefusedError extends Error {
   readonly refusal: RefusalName

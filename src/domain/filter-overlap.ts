@@ -18,8 +18,9 @@ export interface Written {
 }
 
 /**
- * Where two syncs overlap on the destination, by the names that they give the databases there. Outside the names that
- * one of them changes, both have the source's names. Each of the other names belongs to one database of each source.
+ * Describes where two syncs overlap on the destination, as `overlapOf` does; null if they do not. A name on the
+ * destination that neither sync has changed is the same on both sources. A name that at least one of them has changed
+ * belongs to one database of each source, which `within` finds.
  */
 export function overlapOnDestination(one: Written, other: Written, matches: Matches): string | null {
   const changed = [...new Set([...one.names.renamed, ...other.names.renamed].map(([, destination]) => destination))]
@@ -32,7 +33,7 @@ export function overlapOnDestination(one: Written, other: Written, matches: Matc
   return overlapOf({ includeNamespaces, excludeNamespaces: both }, other.filters, matches)
 }
 
-/** What a sync selects of the database that has this name on the destination, as filters with that name. */
+/** Returns what a sync selects of the database that has this name on the destination, as filters that use this name. */
 function within({ filters, names }: Written, database: string, matches: Matches): NamespaceFilters {
   const onSource = names.onSource(database)
   const renamed = (entries: readonly Partial<NamespaceFilter>[]): NamespaceFilter[] =>

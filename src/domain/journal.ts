@@ -208,5 +208,5 @@ export function textOf<Message extends JournalMessage>(message: Message, fields:
   return message.replace(' N / M ', ` ${written} / ${total} `)
 }
 
-/** Writes one log line. Never throws and never blocks. */
+/** Writes one log line. Never throws. Blocks for at most 100 ms if the log is a pipe whose reader is too slow. */
 export type Journal = <Message extends JournalMessage>(message: Message, fields: JournalFields[Message]) => void

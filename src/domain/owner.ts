@@ -41,7 +41,10 @@ export interface LeaseView {
    * may have failed.
    */
   evicted: boolean
-  /** False while the instance is paused. It then keeps its claims but gets no new ones. */
+  /**
+   * False while the instance does not replicate, for example while it is paused. It then keeps its claims but gets no
+   * new ones.
+   */
   takesWork: boolean
   /** True if the instance is neither paused nor failed, so that it is preferred as coordinator. */
   atWork: boolean

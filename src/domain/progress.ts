@@ -49,7 +49,10 @@ export interface Progress {
   comparedDocumentCount?: number
   failure?: Failure
   warnings?: string[]
-  /** Absent while the copy runs, in states other than RUNNING, and while the lag does not decrease. */
+  /**
+   * Absent while the copy runs, in states other than RUNNING, and while the lag is at most a second or does not
+   * decrease.
+   */
   estimatedSecondsToCatchUp?: number
   estimatedOplogTimeRemaining?: string
   /** The remaining oplog time in seconds, for the metrics and the log. */

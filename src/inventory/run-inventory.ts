@@ -22,7 +22,7 @@ export interface InventoryOutput {
 /**
  * Runs `tandem inventory`: compares the items that tandem does not sync, and prints the differences with the commands
  * that make cluster1 equal to cluster0. Returns the exit code. 0: nothing differs. 1: something differs. 2: nothing that
- * was compared differs, but not everything could be compared.
+ * was compared differs, but not everything could be compared, or the comparison has failed.
  */
 export async function runInventory(options: InventoryOptions, output: InventoryOutput): Promise<0 | 1 | 2> {
   const clusters: InventoryCluster[] = []

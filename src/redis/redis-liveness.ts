@@ -26,8 +26,8 @@ return {now[1] .. string.format('%06d', now[2]), redis.call('HVALS', KEYS[1])}
 
 /**
  * Failure detection through Redis (5.0 or later). It detects a failed instance sooner than the metadata database allows,
- * and carries notifications to the other instances at once. All times are those of Redis's clock. After a flush or a restart of Redis, the next
- * heartbeats restore the rows.
+ * and carries notifications to the other instances at once. All times are those of Redis's clock. After a flush or a
+ * restart of Redis, the next heartbeats restore the rows.
  *
  * Calls reject within about 2 s when Redis does not answer. The connections reconnect indefinitely.
  */

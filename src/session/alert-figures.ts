@@ -7,9 +7,9 @@ import { oplogBegin } from '../mongo/oplog-window.ts'
 import type { Selection } from '../mongo/selection.ts'
 
 /**
- * Figures that only alerts need. They are read once a minute and at each change of state. They are also read while no
- * events are applied, because that is when the oplog window may run out. They are estimates for operators, and no work
- * depends on them.
+ * Figures for the metrics, the warnings and `estimatedOplogTimeRemaining`. They are read once a minute and at each
+ * change of state. They are also read while no events are applied, because that is when the oplog window may run out.
+ * They are estimates for operators, and no work depends on them.
  */
 
 const refreshMS = 60_000

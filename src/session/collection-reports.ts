@@ -8,7 +8,7 @@ import type { CollectionFigures, StoredFigures } from '../mongo/collection-figur
 
 /** Minimum time for which a report is cached, ms. A report that is slow to read is cached longer (`shareOfTime`). */
 const keptMS = 1_000
-/** Reading takes at most this share of the time, however often reports are requested. */
+/** Reading one page takes at most about this share of the time, however often the page is requested. */
 const shareOfTime = 1 / 20
 /** Number of pages that are cached. */
 const pagesMax = 8

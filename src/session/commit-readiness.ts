@@ -22,8 +22,8 @@ export const undoing = 'the last commit was aborted, and its changes are still b
 const untilReady = 'wait until progress shows canCommit true'
 
 /**
- * Returns why an instance refuses a commit; null when the commit can begin now. The instance has already copied and
- * verified everything once. Both `canCommit` and the command use this.
+ * Returns why an instance refuses a commit; null when the commit can begin now. Call it only when the instance has
+ * copied and verified everything once. Both `canCommit` and the command use this function.
  */
 export function refusalOfCommit({ session, lagTimeSeconds }: ReadinessSources): CommitRefusal | null {
   if (session.peers.sync.matches('undoing')) return { reason: `${undoing}; ${untilReady}`, passesSoon: false }

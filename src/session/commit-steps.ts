@@ -28,7 +28,9 @@ const none = Promise.resolve(null)
  */
 const manyExpired = 10_000
 
-/** The steps before the decision in which changes are no longer applied, each with the step before it. */
+/**
+ * The steps before the decision whose work begins when no instance applies changes any more, each with its predecessor.
+ */
 const stepBefore = { applyAll: null, prepare: 'applyAll', verify: 'prepare', decide: 'verify' } as const
 
 interface StepStart {
@@ -68,8 +70,8 @@ export class CommitSteps {
     const { peers, runs } = this.#session
     this.timing.reset()
     return this.#rehearsing('gather', dryRun, async () => {
-      // This instance's own workers must run first. Until then they request that the preparation of the last attempt is
-      // undone.
+      // This instance's own workers must run first. While they start, they report `commit.renewed` if the state accepts
+      // it. The state of this step does not, but in the next state that report would begin another attempt.
       await unlessAborted(signal, runs.whenOpen())
       await peers.gathered(AbortSignal.any([signal, runs.signal]))
       return { type: 'commit.gathered' }
@@ -82,7 +84,7 @@ export class CommitSteps {
     return this.#rehearsing('takeCommitTimestamp', dryRun, async () => {
       await unlessAborted(signal, runs.whenOpen())
       const run = this.#takeCommitTimestamp(AbortSignal.any([signal, runs.signal]))
-      // An abort waits for this run to end before it unblocks the source for the last time.
+      // After an abort, the coordinator waits for the end of this run and then unblocks the source once more.
       runs.awaitBeforeNext(run)
       return { type: 'commit.timestampTaken', commitTimestamp: await run }
     })
@@ -120,7 +122,7 @@ export class CommitSteps {
     return this.#finish('applyAll', { signal, dryRun }, async () => ({ type: 'commit.applied' }))
   }
 
-  /** Restores the deferred options on the destination. */
+  /** Makes the definitions of both clusters equal, restores capped collections and prepares unique indexes. */
   prepare(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
     const { record, context, verification } = this.#session
     return this.#finish('prepare', { signal, dryRun }, async ({ takenOver, abortsBefore }) => {

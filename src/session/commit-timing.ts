@@ -7,7 +7,10 @@ export class CommitTiming {
   #step: string | null = null
   #steps: Rehearsal['steps'] = []
 
-  /** The current step; null while no attempt is under way in this process. */
+  /**
+   * The step that this process began last. Null until it begins one, and again when the next attempt begins, the
+   * rehearsal ends or writes on the destination are enabled. An abort or a failure does not change it.
+   */
   get step(): string | null {
     return this.#step
   }
@@ -29,7 +32,7 @@ export class CommitTiming {
     this.#stepBegan = performance.now()
   }
 
-  /** Called before an attempt begins, and when this process no longer works on one. Discards all times. */
+  /** Called before an attempt begins, and when writes on the destination are enabled. Discards all times. */
   reset(): void {
     this.#steps = []
     this.#step = null

@@ -10,7 +10,7 @@ const probeMS = 10_000
  * Called by a resume. If the source can no longer continue the change stream from the stored positions, requests that
  * all collections are converged again, from a new start time. If several instances are resumed, only the first request
  * has an effect. Each request contains the number of convergences that its instance has observed, and is ignored when
- * that number has increased. A resume that begins later finds the new positions, from which the source can continue.
+ * the stored number is higher. A resume that begins later finds the new positions, from which the source can continue.
  *
  * If the instance has FAILED with OplogWindowLost, this throws RefusedError: `WrongState` while a commit is under way,
  * which the operator must abort first, and `ClusterUnreachable` when the source does not answer. If the instance is only

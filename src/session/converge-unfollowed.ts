@@ -13,10 +13,10 @@ export interface UnfollowedParts {
 const pollMS = 250
 
 /**
- * Requests a convergence of collections for whose documents the change stream has no events. It never returns normally:
- * it throws StoppedError once `stopped` is aborted, because the instance stops replicating for the convergence or for
- * another reason. The caller then reads the change event again and decides again, so it repeats this request if another
- * one has replaced it.
+ * Requests a convergence of collections for whose documents the change stream has no events. It never returns normally,
+ * but throws StoppedError once `stopped` is aborted: when the instance stops replicating, for this convergence or for
+ * another reason. The next replication reads the same change event again. It therefore requests the convergence again
+ * if the request of another instance was stored in place of this one.
  *
  * No convergence can begin during a commit, and the commit cannot succeed without it. So the commit is aborted, and
  * `warnings` shows the reason.

@@ -19,8 +19,8 @@ interface Found {
 
 /**
  * Finds the sync that is stored on either cluster and bound to exactly these two; null when there is none. Sets the
- * metadata database of both clusters: the one that holds the sync, or the one for a new sync. The same database is used
- * on both clusters, so a sync of an earlier release keeps its database when it is reversed.
+ * metadata database of both clusters: the database that holds the sync, or the database for a new sync. Both clusters
+ * use the same database, so a sync of an earlier release keeps its database when it is reversed.
  *
  * While a reversal moves the sync, both clusters may have a record. The record with the later generation is valid, and
  * the reversal removes the other when it continues. Any user with write access to the metadata database on a source can
@@ -69,7 +69,8 @@ export function redisScope(facts: Record<ClusterName, ClusterFacts>, syncName: s
 
 /**
  * Called by a process whose sync is in the database of this release. Throws FatalError StoredStateConflict if the database
- * of earlier releases holds a sync between the same two clusters, in either direction. Ignores a sync with a third cluster.
+ * of earlier releases holds a sync between the same two clusters, in either direction. Ignores a sync between other
+ * clusters.
  * @param own the record of the sync of this process
  */
 export async function refuseOlderSync(

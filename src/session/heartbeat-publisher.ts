@@ -46,7 +46,7 @@ export class HeartbeatPublisher {
   #again = false
   #aside: Promise<void> | null = null
   readonly #key = Symbol('heartbeat')
-  /** Bytes copied by lost instances. The coordinator reports them. */
+  /** Bytes copied by lost instances, which only the coordinator counts and reports; 0 in the other instances. */
   orphanedBytes = 0
 
   constructor(parts: HeartbeatPublisherParts) {
@@ -54,8 +54,8 @@ export class HeartbeatPublisher {
   }
 
   /**
-   * Starts to publish heartbeats. Resolves after the first attempt; if it succeeds, the other instances know this
-   * instance. A failed attempt is reported, and the next heartbeat follows after `heartbeatMS`.
+   * Starts to publish heartbeats. Resolves after the first attempt. If this attempt succeeds, the other instances know
+   * this instance. A failed attempt is reported, and the next heartbeat follows after `heartbeatMS`.
    */
   async start(): Promise<void> {
     if (this.#timer) return

@@ -21,7 +21,7 @@ export interface MongosyncLogParts {
  * Writes the figures of a sync in lines that have the messages and fields of mongosync's log, so that tools that read
  * that log also read tandem's. MongoDB's Mongosync Insights draws its charts from them (github.com/mongodb/support-tools,
  * migration/mongosync_insights/lib/logs_metrics.py, 0.9.0.16). A group of lines is written once a minute, and when the
- * state or the phase has changed.
+ * state, the phase, `canWrite` or `canCommit` has changed.
  */
 export class MongosyncLog {
   readonly #parts: MongosyncLogParts

@@ -35,7 +35,7 @@ const afterFailureMS = 5_000
 /** This instance's share of the first pass of the coordinator's verifier, while another instance coordinates. */
 export class OfferedWork {
   readonly #parts: OfferedWorkParts
-  /** Comparisons that have not ended, including what they give back. */
+  /** Comparisons that have not ended. A comparison first gives back the ranges that it leaves undone, and then ends. */
   readonly #underWay = new Set<Promise<unknown>>()
   readonly #stops = new Set<AbortController>()
   #claims = 0
@@ -45,8 +45,8 @@ export class OfferedWork {
   }
 
   /**
-   * Compares offered ranges during each first pass of the coordinator's verifier. Returns a function that stops this.
-   * `ended` resolves when the work under way has ended as well.
+   * Compares offered ranges during each first pass of the coordinator's verifier. Returns a function that stops these
+   * comparisons. It does not wait for the comparisons under way: `ended` does.
    */
   begin(): () => void {
     const stop = new AbortController()

@@ -34,7 +34,7 @@ export function reportedState(
   return state === 'COMMITTED' && !stored?.canWrite ? 'COMMITTING' : state
 }
 
-/** In IDLE every field but `state` and `canCommit` is null, as the contract requires. */
+/** In IDLE every field but `state` and `canCommit` is null, as the contract requires. The caller may add warnings. */
 export const idleProgress: Progress = {
   state: 'IDLE',
   canCommit: false,

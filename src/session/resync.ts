@@ -46,7 +46,7 @@ export function coversScope(stored: string[] | 'all' | null, requested: string[]
 function notReplicating(sync: SyncSnapshot): RefusedError {
   return new RefusedError(
     'WrongState',
-    `resync is accepted while changes are applied, and not while a commit or another resync is being prepared; ${nextStep(sync)}`,
+    `resync is accepted while changes are applied, and not while a commit is under way or another convergence is being prepared; ${nextStep(sync)}`,
   )
 }
 

@@ -38,7 +38,7 @@ export class WorkRuns {
     return AbortSignal.any([this.#stopped, this.#abort.signal])
   }
 
-  /** Resolves when all runs that the machine has left have ended. */
+  /** Resolves when every run has ended that belongs to a state that the machine has left. */
   get ended(): Promise<unknown> {
     return this.#ended
   }
