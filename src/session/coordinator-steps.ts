@@ -141,6 +141,7 @@ async function undo(session: SyncSession, signal: AbortSignal): Promise<Coordina
     await session.hold()
     if (isAborted) await session.unblockSource(signal)
     await ended
+    session.commit.timing.reset()
     if (signal.aborted) throw new StoppedError()
     // Unblock before any other step that may fail.
     if (isAborted) await session.unblockSource(signal)

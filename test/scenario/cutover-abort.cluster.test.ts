@@ -86,6 +86,28 @@ describe('abort', () => {
     expect(await tandem.post('abort')).toMatchObject(wrongState)
   })
 
+  it('leaves the estimate of the next commit as it was before', async () => {
+    await using tandem = await ready()
+    const indexes = Array.from({ length: 30 }, (_, number) => ({
+      key: { [`u${number}`]: 1 },
+      unique: true,
+      sparse: true,
+    }))
+    await pair.sourceClient.db('app').collection('unique').createIndexes(indexes)
+    const waits = async (): Promise<string[]> =>
+      (await tandem.progress()).commit?.waitingFor.map(({ what }) => what) ?? []
+    await vi.waitFor(async () => expect(await waits()).toContain('unique indexes to be converted'), patience)
+    {
+      await using held = await holdBeforeDecision()
+      expect(await tandem.post('commit')).toEqual(accepted)
+      await held.reached()
+      expect(await waits()).not.toContain('unique indexes to be converted')
+      expect(await tandem.post('abort')).toEqual(accepted)
+      await running(tandem)
+    }
+    await vi.waitFor(async () => expect(await waits()).toContain('unique indexes to be converted'), soon)
+  })
+
   it('leads to RUNNING from the FAILED state of a commit, in which a resume would commit again', async () => {
     await using tandem = await ready()
     const write = (u: number) =>
