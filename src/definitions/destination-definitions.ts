@@ -16,6 +16,7 @@ import { beforeOtherCase, createNamespace } from './create-namespace.ts'
 import { DestinationIndexes } from './destination-indexes.ts'
 import type { DestinationSharding } from './destination-sharding.ts'
 import { type ListedCollection, listCollections, nameOfCollection } from './listing.ts'
+import { refuseLongName } from './refuse-definitions.ts'
 
 /**
  * Writes definitions to the destination without their deferred options. Every command on an existing collection names
@@ -100,6 +101,7 @@ export class DestinationDefinitions {
       // Through mongos, renameCollection accepts a UUID but does not check it (measured on 6.0.27).
       const present = this.#cluster.sharded ? await this.#presentName(entry) : known
       if (present === name || present === null) return
+      if (this.sharding && entry.shardKey) refuseLongName(this.names, namespace(entry.database, name), true)
       const from = namespace(entry.database, present)
       const to = namespace(entry.database, name)
       await this.#cluster.write('admin', { renameCollection: from, to, ...this.#uuid(entry) })
