@@ -159,6 +159,9 @@ describe('the distribution of a sharded destination', () => {
     expect(await listed()).toEqual(['Shop'])
     await create()
     expect(await listed()).toEqual(['shop'])
+    // A config server compares all letters, and a replica set of 6.0 only A to Z (`caseKey`).
+    await definitions.create(entryOf('École'))
+    await expect(definitions.create(entryOf('école'))).rejects.toMatchObject({ failure: 'DestinationConflict' })
     // This instance has given Shop its primary shard before.
     await client.db('shop').dropCollection('things')
     await definitions.create(entryOf('Shop'))
