@@ -45,7 +45,7 @@ export async function beforeOtherCase(
 /**
  * Returns the name of the existing database, which only the error message contains. A replica set says "… already have:
  * [Shop] trying to create [shop]". The config server of a sharded cluster says "… have: Shop want to add: shop" (measured
- * on 6.0.27), and later releases say "want to create".
+ * on 6.0.27). "want to create" is accepted too, although no server has been measured that says so.
  */
 export function otherNameIn(message: string): string | null {
   const [, ofSet, ofConfig] =
