@@ -6,7 +6,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf, isTransient } from '../mongo/errors.ts'
 import { listCollections } from './listing.ts'
 
-/** Creates a collection or view, as `beforeOtherCase` describes. */
+/** Creates a collection or view, as `withoutCaseConflict` describes. */
 export async function createNamespace(
   cluster: Cluster,
   database: string,
@@ -14,7 +14,7 @@ export async function createNamespace(
   options: Document,
   isOurs?: (uuid: string) => boolean,
 ): Promise<void> {
-  await beforeOtherCase(cluster, database, () => cluster.write(database, { create: name, ...options }), isOurs)
+  await withoutCaseConflict(cluster, database, () => cluster.write(database, { create: name, ...options }), isOurs)
 }
 
 /**
@@ -27,7 +27,7 @@ export async function createNamespace(
  * FatalError DestinationConflict when the other database has collections or views.
  * @param isOurs returns true if a destination UUID belongs to a collection of this sync
  */
-export async function beforeOtherCase(
+export async function withoutCaseConflict(
   cluster: Cluster,
   database: string,
   create: () => Promise<unknown>,

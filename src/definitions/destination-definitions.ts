@@ -12,7 +12,7 @@ import { underPresentName } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
-import { beforeOtherCase, createNamespace } from './create-namespace.ts'
+import { createNamespace, withoutCaseConflict } from './create-namespace.ts'
 import { DestinationIndexes } from './destination-indexes.ts'
 import type { DestinationSharding } from './destination-sharding.ts'
 import { type ListedCollection, listCollections, nameOfCollection } from './listing.ts'
@@ -167,7 +167,7 @@ export class DestinationDefinitions {
   async #assignPrimary(database: string): Promise<void> {
     const { sharding } = this
     if (!sharding) return
-    await beforeOtherCase(this.#cluster, database, () => sharding.assignPrimary(database), this.isOurs)
+    await withoutCaseConflict(this.#cluster, database, () => sharding.assignPrimary(database), this.isOurs)
   }
 
   async #presentName(entry: CatalogEntry): Promise<string | null> {
