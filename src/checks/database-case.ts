@@ -1,4 +1,5 @@
 import { isListed, listDatabases } from '../definitions/listing.ts'
+import { caseKey } from '../domain/database-case.ts'
 import type { Finding } from '../domain/finding.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
@@ -13,11 +14,12 @@ export const checkDatabaseCase: Check = async ({ configuration, source, destinat
   // A renamed database need not exist on the source yet.
   const renamed = (configuration.namespaceRemap ?? []).map(({ from }) => from.database)
   const selected = await selection.databases(new Set([...(await listDatabases(source)), ...renamed]))
-  const wanted = new Map(selected.map((database) => [names.onDestination(database).toLowerCase(), database]))
+  const keyOf = (database: string): string => caseKey(destination, database)
+  const wanted = new Map(selected.map((database) => [keyOf(names.onDestination(database)), database]))
   const findings: Finding[] = []
   for (const database of await listDatabases(destination)) {
     const existing = names.onDestination(database)
-    const counterpart = wanted.get(existing.toLowerCase())
+    const counterpart = wanted.get(keyOf(existing))
     if (counterpart === undefined || names.onDestination(counterpart) === existing) continue
     const remaining = await remainingIn(destination, selection, database)
     if (remaining === undefined) continue

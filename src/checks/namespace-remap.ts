@@ -1,4 +1,5 @@
 import { listDatabases } from '../definitions/listing.ts'
+import { caseKey } from '../domain/database-case.ts'
 import { RefusedError } from '../domain/errors.ts'
 import { NamespaceRemap } from '../domain/namespace-remap.ts'
 import type { NamespaceRename } from '../domain/start-request.ts'
@@ -20,7 +21,7 @@ export const checkNamespaceRemap: Check = async (clusters) => {
       'InvalidRequest',
       `namespaceRemap[${at}].from.database: the filters do not select ${renames[at]?.from.database}; select it by includeNamespaces and excludeNamespaces, or leave the element out`,
     )
-  refuseOtherCase(renames, await listDatabases(clusters.source))
+  refuseOtherCase(renames, await listDatabases(clusters.source), (name) => caseKey(clusters.source, name))
   return await checkRemapCollisions(clusters)
 }
 
@@ -28,10 +29,14 @@ export const checkNamespaceRemap: Check = async (clusters) => {
  * The database may be created later, so it need not exist. But the server accepts no second name that differs only in case:
  * the existing database would be synced under its own name.
  */
-function refuseOtherCase(renames: readonly NamespaceRename[], existing: readonly string[]): void {
+function refuseOtherCase(
+  renames: readonly NamespaceRename[],
+  existing: readonly string[],
+  keyOf: (database: string) => string,
+): void {
   for (const [at, { from }] of renames.entries()) {
     if (existing.includes(from.database)) continue
-    const other = existing.find((name) => name.toLowerCase() === from.database.toLowerCase())
+    const other = existing.find((name) => keyOf(name) === keyOf(from.database))
     if (other === undefined) continue
     throw new RefusedError(
       'InvalidRequest',
@@ -47,8 +52,9 @@ function refuseOtherCase(renames: readonly NamespaceRename[], existing: readonly
 export const checkRemapCollisions = async ({
   configuration,
   source,
+  destination,
   selection,
-}: Pick<CheckedClusters, 'configuration' | 'source' | 'selection'>): Promise<[]> => {
+}: Pick<CheckedClusters, 'configuration' | 'source' | 'destination' | 'selection'>): Promise<[]> => {
   const renames = configuration.namespaceRemap
   if (!renames) return []
   const names = new NamespaceRemap(renames)
@@ -56,13 +62,14 @@ export const checkRemapCollisions = async ({
   const taken = new Map<string, string>()
   for (const database of await selection.databases(await listDatabases(source))) {
     const there = names.onDestination(database)
-    const other = taken.get(there.toLowerCase())
+    const key = caseKey(destination, there)
+    const other = taken.get(key)
     if (other !== undefined)
       throw new RefusedError(
         'InvalidRequest',
         `namespaceRemap: the databases ${other} and ${database} of the source would be ${names.onDestination(other)} and ${there} on the destination, and the server accepts no two names that differ only in case; give one of them another name, or exclude it by a filter`,
       )
-    taken.set(there.toLowerCase(), database)
+    taken.set(key, database)
   }
   return []
 }

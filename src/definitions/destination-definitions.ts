@@ -12,10 +12,11 @@ import { underPresentName } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import { toUuid } from '../mongo/uuid.ts'
-import { createNamespace } from './create-namespace.ts'
+import { createNamespace, withoutCaseConflict } from './create-namespace.ts'
 import { DestinationIndexes } from './destination-indexes.ts'
 import type { DestinationSharding } from './destination-sharding.ts'
 import { type ListedCollection, listCollections, nameOfCollection } from './listing.ts'
+import { refuseLongName } from './refuse-definitions.ts'
 
 /**
  * Writes definitions to the destination without their deferred options. Every command on an existing collection names
@@ -46,8 +47,8 @@ export class DestinationDefinitions {
   async create(entry: CatalogEntry): Promise<void> {
     const options: Document = {}
     for (const { name, value } of optionsWhileDeferred(entry.wanted.options)) options[name] = new RawValue(value)
-    await this.sharding?.assignPrimary(entry.database)
-    const create = () => createNamespace(this.#cluster, entry.database, entry.name, options)
+    await this.#assignPrimary(entry.database)
+    const create = () => createNamespace(this.#cluster, entry.database, entry.name, options, this.isOurs)
     try {
       await create()
     } catch (error) {
@@ -100,6 +101,7 @@ export class DestinationDefinitions {
       // Through mongos, renameCollection accepts a UUID but does not check it (measured on 6.0.27).
       const present = this.#cluster.sharded ? await this.#presentName(entry) : known
       if (present === name || present === null) return
+      if (this.sharding && entry.shardKey) refuseLongName(this.names, namespace(entry.database, name), true)
       const from = namespace(entry.database, present)
       const to = namespace(entry.database, name)
       await this.#cluster.write('admin', { renameCollection: from, to, ...this.#uuid(entry) })
@@ -140,7 +142,7 @@ export class DestinationDefinitions {
   async followViews(database: string, wanted: ListedCollection[]): Promise<void> {
     if (wanted.length === 0) return
     const existing = new Map((await this.views(database)).map((one) => [one.name, one]))
-    await this.sharding?.assignPrimary(database)
+    await this.#assignPrimary(database)
     const isUnchanged = ({ name, options }: ListedCollection): boolean => {
       const known = existing.get(name)
       return known !== undefined && Buffer.compare(buildDocument(known.options), buildDocument(options)) === 0
@@ -153,12 +155,19 @@ export class DestinationDefinitions {
     for (const view of changed) {
       const options: Document = {}
       for (const { name, value } of view.options) options[name] = new RawValue(value)
-      await createNamespace(this.#cluster, database, view.name, options)
+      await createNamespace(this.#cluster, database, view.name, options, this.isOurs)
     }
   }
 
   async views(database: string): Promise<ListedCollection[]> {
     return (await listCollections(this.#cluster, database)).filter((one) => one.type === 'view')
+  }
+
+  /** On a sharded destination, this command creates the database. */
+  async #assignPrimary(database: string): Promise<void> {
+    const { sharding } = this
+    if (!sharding) return
+    await withoutCaseConflict(this.#cluster, database, () => sharding.assignPrimary(database), this.isOurs)
   }
 
   async #presentName(entry: CatalogEntry): Promise<string | null> {

@@ -15,6 +15,7 @@ import { codeOf, isTransient, ranOutOfTime, TransientReplyError } from '../mongo
 import type { RetryContext } from '../mongo/retry.ts'
 import { toUuid } from '../mongo/uuid.ts'
 import { presplit } from './presplit.ts'
+import { refuseLongName } from './refuse-definitions.ts'
 import { type Distribution, readDistributions, readPlacements, type ShardingEntries } from './sharding.ts'
 import { isUniquelyIndexed, readShardingOptions, type ShardingOptions } from './sharding-options.ts'
 import { copyZones } from './zones.ts'
@@ -157,6 +158,7 @@ export class DestinationSharding {
 
   /** Returns the options with which the collection was sharded. */
   async #shard(entry: CatalogEntry, key: ShardKey, limit: CommandOptions): Promise<ShardingOptions> {
+    refuseLongName(this.#destination.names, namespace(entry.database, entry.name), true)
     const options = await this.#optionsOf(entry, key)
     const collated = isCollated(entry.wanted.options)
     const command = {

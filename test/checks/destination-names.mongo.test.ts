@@ -2,8 +2,10 @@ import { afterEach, expect, it } from 'vitest'
 import type { CheckedClusters } from '../../src/checks/check.ts'
 import { checkCollections } from '../../src/checks/collections.ts'
 import { checkDatabaseCase } from '../../src/checks/database-case.ts'
+import { checkNamespaceRemap } from '../../src/checks/namespace-remap.ts'
 import type { Finding } from '../../src/domain/finding.ts'
 import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
+import { isOlderSeries } from '../../src/domain/release.ts'
 import type { NamespaceFilter, StartConfiguration } from '../../src/domain/start-request.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Selection } from '../../src/mongo/selection.ts'
@@ -99,7 +101,33 @@ it('a database of the destination whose name differs only in case is refused if 
   expect(
     await findings(checkDatabaseCase, { include: [{ database: 'later' }], renames: { later: 'STORE' } }),
   ).toMatchObject([{ name: 'DestinationNotEmpty', message: expect.stringMatching(/the database Store/) }])
-  // The sync replaces or drops what the filters select, and an empty database gives way.
+  // The sync replaces or drops what the filters select, so only the other collections of `Store` count.
+  const both = [...include, { database: 'Store', collections: ['orders'] }]
+  await one.client.db('Store').createCollection('orders')
+  expect(await findings(checkDatabaseCase, { include: both, renames: { shop: 'store' } })).toMatchObject([
+    { message: expect.stringMatching(/the database Store with foreign/) },
+  ])
   await one.client.db('Store').dropCollection('foreign')
+  expect(await findings(checkDatabaseCase, { include, renames: { shop: 'store' } })).toMatchObject([
+    { message: expect.stringMatching(/the database Store with orders/) },
+  ])
+  expect(await findings(checkDatabaseCase, { include: both, renames: { shop: 'store' } })).toEqual([])
+  // An empty database gives way.
+  await one.client.db('Store').dropCollection('orders')
   expect(await findings(checkDatabaseCase, { include, renames: { shop: 'store' } })).toEqual([])
+})
+
+it('names that differ in the case of a letter other than A to Z are refused only if the server does not accept both', async () => {
+  await one.client.db('École').createCollection('foreign')
+  const later = { include: [{ database: 'later' }], renames: { later: 'école' } }
+  const { version } = await readFacts(one.cluster)
+  if (!isOlderSeries(version, '6.1')) {
+    expect(await findings(checkDatabaseCase, later)).toMatchObject([{ name: 'DestinationNotEmpty' }])
+    return
+  }
+  expect(await findings(checkDatabaseCase, later)).toEqual([])
+  await one.client.db('école').createCollection('things')
+  await one.client.db('shop').createCollection('orders')
+  const include = ['école', 'École', 'shop'].map((database) => ({ database }))
+  expect(await findings(checkNamespaceRemap, { include, renames: { shop: 'store' } })).toEqual([])
 })

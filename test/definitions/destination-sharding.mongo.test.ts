@@ -1,7 +1,9 @@
-import { type Binary, type Document, MongoClient } from 'mongodb'
+import { type Binary, type Document, MongoClient, UUID } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
 import { newEntry } from '../../src/domain/catalog.ts'
+import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
 import { requestedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
 import { restoreBalancer, stopBalancer } from '../../src/mongo/balancer.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
@@ -129,5 +131,70 @@ describe('the distribution of a sharded destination', () => {
       expect(sent.length, name).toBeGreaterThan(0)
       for (const [, command] of sent) expect(command['maxTimeMS'], name).toBeLessThan(28_000)
     }
+  })
+
+  it('gets a database whose name differs only in case from that of an empty one, and refuses it beside one with a collection', async () => {
+    const sharding = new DestinationSharding(cluster, cluster, testContext())
+    const definitions = new DestinationDefinitions(cluster, 'beforeDataCopy', sharding)
+    const entryOf = (database: string, shardKey: ShardKey | null = null) =>
+      Object.assign(
+        newEntry(database, { uuid: fromUuid(new UUID()), name: 'things' }, { options: [], indexes: [] }, 'copied'),
+        { shardKey },
+      )
+    const listed = async (): Promise<string[]> => {
+      const placed = await client.db('config').collection<{ _id: string }>('databases').find().toArray()
+      return placed.map(({ _id }) => _id).filter((name) => name.toLowerCase() === 'shop')
+    }
+    await definitions.create(entryOf('Shop'))
+    const create = () => definitions.create(entryOf('shop', keyOf({ k: 1 })))
+    await expect(create()).rejects.toMatchObject({
+      failure: 'DestinationConflict',
+      message: expect.stringMatching(
+        /creating the database shop .* the database Shop whose name differs only .*DatabaseDifferCase \(13297\).* Drop that database on the destination/,
+      ),
+    })
+    expect(await listed()).toEqual(['Shop'])
+    await client.db('Shop').dropCollection('things')
+    expect((await client.db('admin').admin().listDatabases()).databases.map(({ name }) => name)).not.toContain('Shop')
+    expect(await listed()).toEqual(['Shop'])
+    await create()
+    expect(await listed()).toEqual(['shop'])
+    // A config server compares all letters, and a replica set of 6.0 only A to Z (`caseKey`).
+    await definitions.create(entryOf('École'))
+    await expect(definitions.create(entryOf('école'))).rejects.toMatchObject({ failure: 'DestinationConflict' })
+    // This instance has given Shop its primary shard before.
+    await client.db('shop').dropCollection('things')
+    await definitions.create(entryOf('Shop'))
+    expect(await listed()).toEqual(['Shop'])
+  })
+
+  it('refuses a sharded collection whose namespace is too long on it by its name', async () => {
+    const renamed = cluster.openWith(new NamespaceRemap([{ from: { database: 'app' }, to: { database: 'stores' } }]))
+    onTestFinished(() => renamed.close())
+    const sharding = new DestinationSharding(renamed, renamed, testContext())
+    const definitions = new DestinationDefinitions(renamed, 'beforeDataCopy', sharding)
+    const create = async (name: string, shardKey: ShardKey | null) => {
+      const entry = newEntry('app', { uuid: fromUuid(new UUID()), name }, { options: [], indexes: [] }, 'copied')
+      await definitions.create(Object.assign(entry, { shardKey }))
+      return entry
+    }
+    const longest = 'x'.repeat(235 - 'stores.'.length)
+    const tooLong = {
+      failure: 'UnsupportedCollection',
+      message: expect.stringMatching(
+        /would be stores\.x+ on the destination, which has 236 bytes, .* at most 235 for a sharded/,
+      ),
+    }
+    const key = keyOf({ k: 'hashed' })
+    await create(longest, key)
+    await expect(create(`${longest}x`, key)).rejects.toMatchObject(tooLong)
+    const plain = await create('plain', null)
+    await definitions.rename(plain, `${longest}xx`)
+    await expect(sharding.follow(Object.assign(plain, { name: `${longest}xx` }), key)).rejects.toMatchObject({
+      failure: 'UnsupportedCollection',
+    })
+    const short = await create('short', key)
+    await expect(definitions.rename(short, `${longest}x`)).rejects.toMatchObject(tooLong)
+    await definitions.rename(short, longest.slice(1))
   })
 })

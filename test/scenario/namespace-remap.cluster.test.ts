@@ -237,3 +237,35 @@ test('a collection whose name would be too long on the destination ends the sync
   const renames = { renamed: { shop: 'department_store' } }
   expect((await compareBoth(pair.source.uri, pair.destination.uri, renames)).differences).toEqual([])
 })
+
+test('a database whose new name differs only in case from another one of the sync ends the sync, and the sync continues without that database', async () => {
+  const { sourceClient } = pair
+  const [shop, store] = [sourceClient.db('shop'), sourceClient.db('store')]
+  await store.collection<Row>('things').insertMany(rows(3))
+  const namespaceRemap = [rename('shop', 'Store')]
+  const running = await start({ namespaceRemap, includeNamespaces: [{ database: 'shop' }, { database: 'store' }] })
+  await canCommit(running)
+  const conflict = async (): Promise<void> => {
+    await shop.collection<Row>('orders').insertMany(rows(2))
+    expect((await failed(running)).failure).toMatchObject({
+      error: 'DestinationConflict',
+      errorDescription: expect.stringMatching(
+        /the database store of the source, which this sync copied.*Drop or rename shop on the source/,
+      ),
+    })
+  }
+  await conflict()
+  await shop.dropDatabase()
+  expect(await running.post('resume')).toEqual(accepted)
+  await canCommit(running)
+  await conflict()
+  expect(await running.post('filter', { includeNamespaces: [{ database: 'store' }] })).toEqual(accepted)
+  expect(await running.post('resume')).toEqual(accepted)
+  await canCommit(running)
+  await commit(running)
+  const compared = await compareBoth(pair.source.uri, pair.destination.uri, {
+    renamed: { shop: 'Store' },
+    selects: (database) => database === 'store',
+  })
+  expect(compared).toMatchObject({ differences: [], documents: 3 })
+})
