@@ -10,7 +10,7 @@ export interface Measured {
  */
 export const sections = [
   ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'memory'] as const),
-  ...(['collections', 'indexes', 'instances', 'shared', 'dashboards', 'converge', 'start', 'sharded'] as const),
+  ...(['collections', 'indexes', 'instances', 'ddl', 'shared', 'dashboards', 'converge', 'start', 'sharded'] as const),
 ]
 export type Section = (typeof sections)[number]
 
