@@ -35,10 +35,10 @@ const atBarrierMS = 40
 /** Interval between polls for silent DDL: definition changes for which the change stream emits no event. */
 const silentPollMS = 3_000
 /**
- * At a barrier, the indexes of all collections of a database are read if it has at most this many collections. That
- * takes less time than a barrier of several instances.
+ * When definitions of a database changed less than this long ago (ms), more changes probably follow. Then the changed
+ * indexes of all of its collections are read, so that the events of these changes need no read of their own.
  */
-const prefetchAtBarrier = 32
+const burstMS = 5_000
 
 /**
  * Follows DDL. The coordinator reconciles definitions for all instances, once every partition has reached the barrier.
@@ -50,6 +50,8 @@ export class DefinitionFollower {
   barrierWaitsFor: number[] = []
   /** The namespaces of collections that were being resharded on the source at the last poll. */
   resharding: readonly string[] = []
+  /** When the definitions of each database were last reconciled (ms, `performance.now()`). */
+  readonly #reconciledAt = new Map<string, number>()
   #polledAt = 0
   /** The number of stored changes of the catalog at this instance's last reload. */
   #loadedChanges = -1
@@ -128,9 +130,9 @@ export class DefinitionFollower {
   }
 
   /** Reconciles these databases. If collections must be converged first, requests that and waits for `stopped`. */
-  async #reconcile(touched: Touched, stopped: AbortSignal, prefetchMax = 0): Promise<ObservedDatabase[]> {
+  async #reconcile(touched: Touched, stopped: AbortSignal, prefetches = false): Promise<ObservedDatabase[]> {
     try {
-      return await this.#tryReconcile(touched, prefetchMax)
+      return await this.#tryReconcile(touched, prefetches)
     } catch (error) {
       if (!(error instanceof UnfollowedError)) throw error
       return await this.#parts.converge(error.collections, stopped)
@@ -138,12 +140,14 @@ export class DefinitionFollower {
   }
 
   /** Throws UnfollowedError when collections must be converged first. */
-  async #tryReconcile(touched: Touched, prefetchMax = 0): Promise<ObservedDatabase[]> {
+  async #tryReconcile(touched: Touched, prefetches = false): Promise<ObservedDatabase[]> {
     const { shared, definitions, coordination, store } = this.#parts
     const observed: ObservedDatabase[] = []
     const reconcile = async (): Promise<void> => {
       for (const [database, uuids] of touched) {
-        observed.push(await definitions.reconcile(database, uuids, 'copied', prefetchMax))
+        const isBurst = performance.now() - (this.#reconciledAt.get(database) ?? Number.NEGATIVE_INFINITY) < burstMS
+        observed.push(await definitions.reconcile(database, uuids, 'copied', prefetches || isBurst))
+        this.#reconciledAt.set(database, performance.now())
       }
     }
     await this.#gate(() => shared.exclusively(reconcile))
@@ -180,7 +184,7 @@ export class DefinitionFollower {
       const began = performance.now()
       await this.#takeOver()
       this.#parts.atStep('barrier')
-      const observed = await this.#reconcile(barrier.touched, ended, prefetchAtBarrier)
+      const observed = await this.#reconcile(barrier.touched, ended, true)
       this.#parts.atStep('barrierDone')
       await barriers.done(barrier, observed)
       this.#parts.context.journal?.('barrier led', {

@@ -89,8 +89,8 @@ export class DefinitionReconciler {
    * are converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or
    * an event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the
    * commit timestamp is applied, because a collection that is still new was created after it
-   * @param prefetchMax if the database has at most this many collections, the indexes of all of them are read and made
-   * equal, so that fewer of the later events need a barrier
+   * @param prefetches true if the changed indexes of all other collections are read and made equal too, so that fewer of
+   * the later events need a barrier
    * @returns the definitions that were read and made equal
    * @throws UnfollowedError for collections that movePrimary cloned, if new collections are not copied
    */
@@ -98,7 +98,7 @@ export class DefinitionReconciler {
     database: string,
     touched: ReadonlySet<string> | 'all',
     newState: NewState | ((uuid: string) => NewState),
-    prefetchMax = 0,
+    prefetches = false,
   ): Promise<ObservedDatabase> {
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
       // Once the oplog no-op is committed, everything up to this time is committed on each shard, and the read below
@@ -110,7 +110,7 @@ export class DefinitionReconciler {
         const reply = await appendOplogNote(this.#source, 'before a catalog read')
         time = earlierOf(latest, operationTimeOf(reply) ?? latest)
       }
-      const read = (): Promise<DatabaseSnapshot> => this.#readDatabase(database, touched, prefetchMax)
+      const read = (): Promise<DatabaseSnapshot> => this.#readDatabase(database, touched, prefetches)
       const [snapshot, existingViews] = await both(
         readCommitted(this.#source, read, appendNote),
         this.#destination.views(database),
@@ -225,10 +225,11 @@ export class DefinitionReconciler {
 
   readonly #isKnown = (uuid: string): boolean => this.#catalog.get(uuid) !== undefined
 
-  #readDatabase(database: string, touched: ReadonlySet<string> | 'all', prefetchMax = 0): Promise<DatabaseSnapshot> {
+  #readDatabase(database: string, touched: ReadonlySet<string> | 'all', prefetches = false): Promise<DatabaseSnapshot> {
     const followsKeys = this.#source.sharded && this.#destination.sharding !== null
-    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog, followsKeys }
-    return readDatabase(parts, database, touched, prefetchMax)
+    const { included } = this.#destination.indexes
+    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog, followsKeys, included }
+    return readDatabase(parts, database, touched, prefetches)
   }
 
   /**

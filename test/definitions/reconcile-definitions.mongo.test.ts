@@ -182,23 +182,28 @@ describe('a read of the catalog of a database', () => {
     expect((await instance.definitions.reconcile('app', new Set([old]), 'copied')).indexesOf).toEqual(new Set([old]))
   })
 
-  it('follows the indexes of all collections of a small database when it prefetches', async () => {
-    await source().createCollection('a')
-    await source().createCollection('b')
+  // The indexes of a large database are read with `$listCatalog`.
+  it.each([
+    ['small', 2],
+    ['large', 40],
+  ])('follows the indexes of all collections of a %s database when it prefetches', async (_, count) => {
+    const names = ['a', 'b', ...Array.from({ length: count - 2 }, (__, at) => `c${at}`)]
+    for (const name of names) await source().createCollection(name)
+    // The server stores this number as it was sent. listIndexes returns a boolean.
+    await source().command({ createIndexes: 'b', indexes: [{ key: { z: 1 }, name: 'z_1', sparse: 1 }] })
     const instance = await startInstance()
     await instance.reconcile()
     await source().collection('a').createIndex({ x: 1 })
     await instance.definitions.reconcile('app', none, 'copied')
     expect(await indexed('a')).toBe(0)
-    expect((await instance.definitions.reconcile('app', none, 'copied', 1)).indexesOf).toEqual(new Set())
-    expect(await indexed('a')).toBe(0)
-    const observed = await instance.definitions.reconcile('app', none, 'copied', 2)
+    const observed = await instance.definitions.reconcile('app', none, 'copied', true)
     // Unchanged indexes of a prefetched collection are not reported, because the destination was not read.
     const [a] = instance.catalog.entries().filter(({ name }) => name === 'a')
     expect(observed.indexesOf).toEqual(new Set([a?.uuid]))
-    expect([await indexed('a'), await indexed('b')]).toEqual([1, 0])
+    expect([await indexed('a'), await indexed('b')]).toEqual([1, 1])
+    expect((await instance.definitions.reconcile('app', none, 'copied', true)).indexesOf).toEqual(new Set())
     await source().collection('a').dropIndex('x_1')
-    await instance.definitions.reconcile('app', none, 'copied', 2)
+    await instance.definitions.reconcile('app', none, 'copied', true)
     expect(await indexed('a')).toBe(0)
   })
 })
