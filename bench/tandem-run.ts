@@ -77,7 +77,7 @@ export async function syncAllUntilCanCommit(
 
 function profiling(folder: string): Record<string, string> {
   const profiler = pathToFileURL(path.join(repositoryRoot, 'dist/bench/profile.js'))
-  return { NODE_OPTIONS: `--import ${profiler}`, TANDEM_BENCH_PROFILES: folder }
+  return { NODE_OPTIONS: `--import ${profiler}`, BENCH_PROFILES: folder }
 }
 
 /** Sends `start` as an operator does, by default without the verifier, and resolves when `canCommit` is true. */

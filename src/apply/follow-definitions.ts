@@ -29,9 +29,12 @@ export interface DefinitionFollowerParts {
   atStep: (step: string) => void
 }
 
-/** Interval between reads of the barriers; `atBarrierMS` applies while this instance waits at a barrier. */
-const barrierPollMS = 250
+/** The longest wait of the coordinator before it looks for open barriers again, ms. A round usually ends it earlier. */
+const barrierPollMS = 1_000
+/** Interval between reads of the barriers while this instance waits at one, ms. */
 const atBarrierMS = 40
+/** A read of the ownership shows for this long whether a barrier is open, ms. Rounds follow each other more quickly. */
+const recentMS = 1_000
 /** Interval between polls for silent DDL: definition changes for which the change stream emits no event. */
 const silentPollMS = 3_000
 /**
@@ -111,6 +114,7 @@ export class DefinitionFollower {
     this.#reachedBarrier = time
     coordination.notify()
     this.#waits = true
+    coordination.wakeWaiting()
     let observed: ObservedDatabase[] | null = null
     try {
       for (;;) {
@@ -170,7 +174,9 @@ export class DefinitionFollower {
       // A single instance acts at once in `follow`, except at a barrier that it reached while there were others.
       const actsAlone = coordination.members.length <= 1 && coordination.ownsAll && !this.#waits
       if (!coordination.leading || actsAlone) continue
-      const barrier = await barriers.next()
+      const { hasOpenBarrier, readAt } = coordination.observed
+      const noneIsOpen = !this.#waits && !hasOpenBarrier && performance.now() - readAt < recentMS
+      const barrier = noneIsOpen ? null : await barriers.next()
       if (!barrier) {
         this.barrierWaitsFor = []
         continue
