@@ -32,6 +32,8 @@ import { findSilentChanges, type SilentChanges } from './silent-definitions.ts'
 
 /** Number of collections that are created, or databases that are read, in parallel. */
 const atOnce = 8
+/** Number of collections whose changes are followed in parallel: the server's default of `maxNumActiveUserIndexBuilds`. */
+const followedAtOnce = 3
 type NewState = CatalogEntry['state'] | 'refused'
 
 /**
@@ -63,10 +65,7 @@ export class DefinitionReconciler {
     selection: Selection
     destination: DestinationDefinitions
     context: RetryContext
-    /**
-     * True if TTL indexes are refused, because documents would expire on one cluster only and the verifier would report
-     * them.
-     */
+    /** True if TTL indexes are refused, because documents would expire on one cluster only. */
     refuseExpiry?: boolean
     /** The collections of a replica set that become sharded on the destination. */
     shardingEntries?: ShardingEntries
@@ -180,13 +179,13 @@ export class DefinitionReconciler {
       const existingOptions = newState === 'refused' ? await this.#destination.existingOptions(database) : null
       const changed: CatalogEntry[] = []
       try {
-        for (const one of collections) {
+        await inParallel(this.#destination.sharding ? 1 : followedAtOnce, collections, async (one) => {
           const known = this.#catalog.get(one.uuid)
-          if (!known) continue
+          if (!known) return
           known.sourceName = one.name
           // Event application has ended and no longer builds the awaited indexes, so `#follow` builds them.
           if (newState === 'refused') known.awaitsIndexes = false
-          if (upToDate.has(one.uuid)) continue
+          if (upToDate.has(one.uuid)) return
           const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
           const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
           const all = indexes.get(one.uuid)
@@ -197,7 +196,7 @@ export class DefinitionReconciler {
           if (await this.#follow(known, one, shardKey, found, optionsThere)) changed.push(known)
           if (found) indexesOf.add(one.uuid)
           progressed(false)
-        }
+        })
       } finally {
         await this.#metadata.collections.save(changed) // also after a failure, because the next attempt finds no change
       }

@@ -237,7 +237,7 @@ describe('views on views', () => {
 
 describe('a stop', () => {
   it('prevents further index builds, also of other collections', async () => {
-    const names = ['one', 'two', 'three']
+    const names = ['one', 'two', 'three', 'four', 'five']
     for (const name of names) await source().createCollection(name)
     await (await startInstance()).reconcile()
     for (const name of names) await source().collection(name).createIndex({ a: 1 })
@@ -253,9 +253,10 @@ describe('a stop', () => {
       const all = names.map((name) => two.destinationClient.db('app').collection(name).indexes())
       return (await Promise.all(all)).flat().filter(({ name }) => name === 'a_1').length
     }
-    expect(await built()).toBe(1)
+    // Three collections are followed at a time.
+    expect(await built()).toBeLessThanOrEqual(3)
     await (await startInstance()).reconcile('refused')
-    expect(await built()).toBe(3)
+    expect(await built()).toBe(5)
   })
 
   it('prevents further builds of conflicting indexes', async () => {
