@@ -334,6 +334,7 @@ export class DestinationIndexes {
   }
 
   async #build(entry: CatalogEntry, specifications: IndexSpecification[]): Promise<void> {
+    this.#throwIfStopped()
     const indexes = specifications.map(
       (one) => new RawValue(typedDocument(buildDocument(indexWhileDeferred(one, entry.wanted.options)))),
     )
