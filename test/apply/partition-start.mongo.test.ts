@@ -66,7 +66,8 @@ describe('partitions with different positions', () => {
 describe('the position of an idle stream', () => {
   it('is stored only when it has moved', async () => {
     const metadata = new Metadata(one.cluster, testContext())
-    const saved = vi.spyOn(metadata, 'savePositions')
+    // The positions are on the same replica set as the source here, so that a stored position would move the stream.
+    const saved = vi.spyOn(metadata, 'savePositions').mockResolvedValue()
     const start = await now()
     let batches = 0
     const application = applicationOf(metadata, [start, start], () => {
