@@ -15,6 +15,7 @@ import { Watermark } from '../domain/watermark.ts'
 import {
   earlierPosition,
   idleAwaitMS,
+  isSamePosition,
   type PartitionedEvents,
   positionOfEvent,
   readChangeStream,
@@ -371,9 +372,12 @@ export class EventApplication {
   #savePosition(): void {
     const safe = this.#watermark.safe
     if (!safe || safe === this.#saved || this.#failure) return
-    this.#saved = safe
     const { metadata, partitions, context } = this.#parts
     context.meter?.progressed()
+    // The batches of an idle stream have the same position until the source writes its next no-op.
+    const isStored = isSamePosition(safe, this.#saved)
+    this.#saved = safe
+    if (isStored) return
     const epochs = new Map([...partitions].map(([partition, { epoch }]) => [partition, epoch]))
     this.#isSaving = true
     this.#saving = this.#saving

@@ -14,7 +14,7 @@ import { Evictions } from './evictions.ts'
 import type { StoreFailureDetector } from './failure-detector.ts'
 import type { Liveness } from './liveness.ts'
 import { OwnershipLog } from './ownership-log.ts'
-import { holderOf, type Ownership, OwnershipStore } from './ownership-store.ts'
+import { holderOf, type Ownership, OwnershipStore, unread } from './ownership-store.ts'
 import { PartitionClaims } from './partition-claims.ts'
 
 export interface CoordinationParts {
@@ -50,7 +50,7 @@ export class Coordination {
   #lastHolder: string | null = null
   #atWork = false
   #stoppedFor = 0
-  #observed: Ownership = { leases: [], claims: new Map() }
+  #observed = unread
   #term = 0
   #change = deferred<void>()
   #wake = new AbortController()
@@ -128,6 +128,11 @@ export class Coordination {
    */
   get staying(): ReadonlySet<number> {
     return this.#claims.staying
+  }
+
+  /** The ownership as the last round read it. */
+  get observed(): Readonly<Ownership> {
+    return this.#observed
   }
 
   /** True when this instance owns every partition and no partition is assigned to another instance. */

@@ -4,7 +4,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
 import { givenUp, LeaseWatch } from '../mongo/lease-watch.ts'
 import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
-import { drainedEpoch, isEvicted, leaseFields } from '../mongo/stored-names.ts'
+import { drainedEpoch, isEvicted, leaseFields, syncStateCollection } from '../mongo/stored-names.ts'
 import { UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions } from '../mongo/write-sessions.ts'
 
@@ -22,6 +22,21 @@ export interface Claim {
 export interface Ownership {
   leases: LeaseView[]
   claims: Map<ClaimKey, Claim>
+  /** The revision of the stored sync state; null if none is stored. */
+  revision: number | null
+  /** True if a barrier is stored that is not done. */
+  hasOpenBarrier: boolean
+  /** When the read was sent (ms, `performance.now()`). */
+  readAt: number
+}
+
+/** The ownership before the first read. */
+export const unread: Ownership = {
+  leases: [],
+  claims: new Map(),
+  revision: null,
+  hasOpenBarrier: false,
+  readAt: Number.NEGATIVE_INFINITY,
 }
 
 const timeoutMS = 5_000
@@ -60,13 +75,39 @@ export class OwnershipStore {
   }
 
   /**
-   * Reads the leases before the claims. A claim that is made between the two reads cannot make an expired owner appear
-   * alive, because an expired lease term stays expired.
+   * Reads everything that a round needs with one command. The server reads the leases before the claims: a claim that is
+   * made between the two reads cannot make an expired owner appear alive, because an expired lease term stays expired.
    */
   async read(): Promise<Ownership> {
-    const leases = await this.#aggregate('leases', [{ $match: { _id: { $regex: `^${instancePrefix}` } } }])
-    const claims = await this.#aggregate('ownership', [])
+    const readAt = performance.now()
+    const rows = await this.#aggregate('leases', [
+      { $match: { _id: { $regex: `^${instancePrefix}` } } },
+      { $set: { part: 'lease' } },
+      { $unionWith: { coll: 'ownership', pipeline: [{ $set: { part: 'claim' } }] } },
+      {
+        $unionWith: {
+          coll: syncStateCollection,
+          pipeline: [{ $match: { _id: 'sync' } }, { $project: { revision: 1 } }, { $set: { part: 'sync' } }],
+        },
+      },
+      {
+        $unionWith: {
+          coll: 'barriers',
+          pipeline: [
+            { $match: { done: false } },
+            { $limit: 1 },
+            { $project: { done: 1 } },
+            { $set: { part: 'barrier' } },
+          ],
+        },
+      },
+    ])
+    const partsOf = (part: string): Document[] => rows.filter((row) => row['part'] === part)
+    const [leases, claims] = [partsOf('lease'), partsOf('claim')]
     return {
+      revision: (partsOf('sync')[0]?.['revision'] as number | undefined) ?? null,
+      hasOpenBarrier: partsOf('barrier').length > 0,
+      readAt,
       leases: leases.map((lease) => ({
         id: lease['owner'] as string,
         epoch: lease['epoch'] as number,

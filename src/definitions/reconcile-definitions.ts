@@ -30,6 +30,10 @@ import {
 } from './sharding.ts'
 import { findSilentChanges, type SilentChanges } from './silent-definitions.ts'
 
+/** Number of collections that are created, or databases that are read, in parallel. */
+const atOnce = 8
+/** Number of collections whose changes are followed in parallel: the server's default of `maxNumActiveUserIndexBuilds`. */
+const followedAtOnce = 3
 type NewState = CatalogEntry['state'] | 'refused'
 
 /**
@@ -61,10 +65,7 @@ export class DefinitionReconciler {
     selection: Selection
     destination: DestinationDefinitions
     context: RetryContext
-    /**
-     * True if TTL indexes are refused, because documents would expire on one cluster only and the verifier would report
-     * them.
-     */
+    /** True if TTL indexes are refused, because documents would expire on one cluster only. */
     refuseExpiry?: boolean
     /** The collections of a replica set that become sharded on the destination. */
     shardingEntries?: ShardingEntries
@@ -89,8 +90,8 @@ export class DefinitionReconciler {
    * are converged; 'copied' afterwards, because every document of a new collection then arrives through the stream, or
    * an event follows that makes the collection converge (`IncompleteCollections`); 'refused' once every event up to the
    * commit timestamp is applied, because a collection that is still new was created after it
-   * @param prefetchMax if the database has at most this many collections, the indexes of all of them are read and made
-   * equal, so that fewer of the later events need a barrier
+   * @param prefetches true if the changed indexes of all other collections are read and made equal too, so that fewer of
+   * the later events need a barrier
    * @returns the definitions that were read and made equal
    * @throws UnfollowedError for collections that movePrimary cloned, if new collections are not copied
    */
@@ -98,7 +99,7 @@ export class DefinitionReconciler {
     database: string,
     touched: ReadonlySet<string> | 'all',
     newState: NewState | ((uuid: string) => NewState),
-    prefetchMax = 0,
+    prefetches = false,
   ): Promise<ObservedDatabase> {
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
       // Once the oplog no-op is committed, everything up to this time is committed on each shard, and the read below
@@ -110,7 +111,7 @@ export class DefinitionReconciler {
         const reply = await appendOplogNote(this.#source, 'before a catalog read')
         time = earlierOf(latest, operationTimeOf(reply) ?? latest)
       }
-      const read = (): Promise<DatabaseSnapshot> => this.#readDatabase(database, touched, prefetchMax)
+      const read = (): Promise<DatabaseSnapshot> => this.#readDatabase(database, touched, prefetches)
       const [snapshot, existingViews] = await both(
         readCommitted(this.#source, read, appendNote),
         this.#destination.views(database),
@@ -177,22 +178,28 @@ export class DefinitionReconciler {
       // At commit, options are compared with those of the destination's collections: an option may have been set on the
       // destination but not stored in the catalog, and then changed back on the source.
       const existingOptions = newState === 'refused' ? await this.#destination.existingOptions(database) : null
-      for (const one of collections) {
-        const known = this.#catalog.get(one.uuid)
-        if (!known) continue
-        known.sourceName = one.name
-        // Event application has ended and no longer builds the awaited indexes, so `#follow` builds them.
-        if (newState === 'refused') known.awaitsIndexes = false
-        if (upToDate.has(one.uuid)) continue
-        const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
-        const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
-        const all = indexes.get(one.uuid)
-        let found = all && this.#destination.indexes.included(all, shardKey)
-        // The indexes were only prefetched and have not changed, so the destination's indexes need not be read.
-        if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
-        await this.#follow(known, one, shardKey, found, existingOptions?.get(known.destinationUUID ?? ''))
-        if (found) indexesOf.add(one.uuid)
-        progressed(false)
+      const changed: CatalogEntry[] = []
+      try {
+        await inParallel(this.#destination.sharding ? 1 : followedAtOnce, collections, async (one) => {
+          const known = this.#catalog.get(one.uuid)
+          if (!known) return
+          known.sourceName = one.name
+          // Event application has ended and no longer builds the awaited indexes, so `#follow` builds them.
+          if (newState === 'refused') known.awaitsIndexes = false
+          if (upToDate.has(one.uuid)) return
+          const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
+          const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
+          const all = indexes.get(one.uuid)
+          let found = all && this.#destination.indexes.included(all, shardKey)
+          // The indexes were only prefetched and have not changed, so the destination's indexes need not be read.
+          if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
+          const optionsThere = existingOptions?.get(known.destinationUUID ?? '')
+          if (await this.#follow(known, one, shardKey, found, optionsThere)) changed.push(known)
+          if (found) indexesOf.add(one.uuid)
+          progressed(false)
+        })
+      } finally {
+        await this.#metadata.collections.save(changed) // also after a failure, because the next attempt finds no change
       }
       await this.#destination.followViews(database, views)
       // The time is 0 if a collection was left out, so that its event leads to another read.
@@ -226,10 +233,11 @@ export class DefinitionReconciler {
 
   readonly #isKnown = (uuid: string): boolean => this.#catalog.get(uuid) !== undefined
 
-  #readDatabase(database: string, touched: ReadonlySet<string> | 'all', prefetchMax = 0): Promise<DatabaseSnapshot> {
+  #readDatabase(database: string, touched: ReadonlySet<string> | 'all', prefetches = false): Promise<DatabaseSnapshot> {
     const followsKeys = this.#source.sharded && this.#destination.sharding !== null
-    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog, followsKeys }
-    return readDatabase(parts, database, touched, prefetchMax)
+    const { included } = this.#destination.indexes
+    const parts = { source: this.#source, selection: this.#selection, catalog: this.#catalog, followsKeys, included }
+    return readDatabase(parts, database, touched, prefetches)
   }
 
   /**
@@ -297,8 +305,8 @@ export class DefinitionReconciler {
    * collection's definition must not be reconciled, but its documents may be written.
    */
   async buildAwaited(entry: CatalogEntry): Promise<void> {
-    const what = `building the indexes of ${namespace(entry.database, entry.name)}`
-    await retry(what, this.#context, () => this.#destination.indexes.buildAwaited(entry))
+    const name = namespace(entry.database, entry.name)
+    await retry(`building the indexes of ${name}`, this.#context, () => this.#destination.indexes.buildAwaited(entry))
   }
 
   async #drop(entry: CatalogEntry): Promise<void> {
@@ -359,32 +367,29 @@ export class DefinitionReconciler {
     return { created, upToDate }
   }
 
-  /**
-   * Returns the wanted shard key. If the source is a replica set, a collection keeps the key with which it was created,
-   * even after a rename.
-   */
+  /** Returns the wanted shard key. A collection of a replica set keeps the key with which it was created. */
   #wantedKey(entry: CatalogEntry, { distributions }: DatabaseSnapshot): ShardKey | null {
     if (!this.#destination.sharding) return null
     if (!this.#source.sharded && entry.shardKey) return entry.shardKey
     return wantedShardKey(this.#source, distributions, this.#shardingEntries, entry)
   }
 
+  /** Returns true if the entry has changed after it was stored. The caller stores it. */
   async #follow(
     entry: CatalogEntry,
     one: ListedCollection,
     shardKey: ShardKey | null,
     indexes: IndexSpecification[] | undefined,
     existing?: RawFields,
-  ): Promise<void> {
+  ): Promise<boolean> {
     const optionsChanged = await this.#destination.followOptions(entry, one.options, existing)
     entry.wanted = { options: one.options, indexes: entry.wanted.indexes }
-    // Stored before the indexes are built, because a build may take hours and fail. The next change is compared with
-    // these options.
+    // Stored before the indexes are built, because a build may take hours and fail.
     if (optionsChanged) await this.#metadata.collections.save([entry])
     const indexesChanged = indexes ? await this.#destination.indexes.followIndexes(entry, indexes, shardKey) : false
     if (indexes) entry.wanted = { options: one.options, indexes }
     const keyChanged = this.#source.sharded && (await this.#destination.sharding?.follow(entry, shardKey))
-    if (indexesChanged || keyChanged) await this.#metadata.collections.save([entry])
+    return indexesChanged || keyChanged === true
   }
 
   async #move(entry: CatalogEntry, name: string): Promise<void> {
@@ -393,6 +398,3 @@ export class DefinitionReconciler {
     await this.#metadata.collections.save([entry])
   }
 }
-
-/** Number of collections that are created, or databases that are read, in parallel. */
-const atOnce = 8

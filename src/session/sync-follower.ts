@@ -27,6 +27,8 @@ export interface SyncFollowerParts {
   onFault: (error: unknown) => void
 }
 
+/** The longest wait while nothing is to be done, ms. The next round of the coordination usually ends it earlier. */
+const quietMS = 1_000
 /** How often a paused or failed coordinator checks whether a commit has to be undone, ms. */
 const idlePollMS = 500
 /** The interval doubles after each failed step, up to this, ms. */
@@ -85,12 +87,13 @@ export class SyncFollower {
       // the step only waited for this instance.
       const isKnown = this.#reported || (this.#part !== undefined && this.#part !== part())
       this.#reported = false
-      const sync = isKnown ? session.peers.sync : await session.peers.load()
+      const { isCurrent } = session.peers
+      const sync = isKnown || isCurrent ? session.peers.sync : await session.peers.load()
       this.#part = part()
       if (this.#signal.aborted) return
       this.#reportState()
       await this.#coordinate(sync)
-      await Promise.race([session.peers.wait(this.#signal), this.#wake.promise])
+      await Promise.race([session.peers.wait(this.#signal, isCurrent ? quietMS : undefined), this.#wake.promise])
     }
   }
 

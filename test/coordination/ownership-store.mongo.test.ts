@@ -48,6 +48,29 @@ const viewOf = async (id: string): Promise<LeaseView> => {
 /** Expires the lease, as if all instances had observed it unrenewed for ten seconds. Its holder can still renew it. */
 const expire = (id: string) => rows('leases').updateOne({ _id: `instance:${id}` }, { $set: { expiresAt: givenUp } })
 
+describe('a read', () => {
+  it('returns leases, claims, the revision of the state and whether a barrier is open, with one command', async () => {
+    await leaseOf('a')
+    await store().claim(3, undefined, 'a#1')
+    await store().claim('coordinator', undefined, 'a#1')
+    expect(await store().read()).toMatchObject({ revision: null, hasOpenBarrier: false })
+    await rows('stages').insertMany([{ _id: 'sync', revision: 7 }, { _id: 'other' }])
+    await rows('barriers').insertMany([
+      { _id: '1', done: true },
+      { _id: '2', done: false },
+    ])
+    const read = vi.spyOn(one.cluster, 'read')
+    const { leases, claims, revision, hasOpenBarrier } = await store().read()
+    expect(read).toHaveBeenCalledTimes(1)
+    read.mockRestore()
+    expect(leases.map(({ id, epoch }) => ({ id, epoch }))).toEqual([{ id: 'a', epoch: 1 }])
+    expect([...claims.keys()].sort()).toEqual([3, 'coordinator'])
+    expect({ revision, hasOpenBarrier }).toEqual({ revision: 7, hasOpenBarrier: true })
+    await rows('barriers').updateOne({ _id: '2' }, { $set: { done: true } })
+    expect((await store().read()).hasOpenBarrier).toBe(false)
+  })
+})
+
 describe('a claim', () => {
   it('is won by one of many contenders with the same read each time it is free, and by none with an older read', async () => {
     const owners = Array.from({ length: 8 }, (_, index) => ownerToken(`i${index}`, 1))
