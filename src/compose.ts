@@ -175,7 +175,10 @@ class ClusterConnection implements Connection {
     for (const { message, remedy } of transportRisks()) journal('insecure connection', { problem: message, remedy })
     // Loaded on demand: most installations do not use Redis, and its client takes a sixth of the total load time.
     if (redis !== null) this.#redis = await openRedis(redis, redisTls, redisScope(facts, syncName))
-    const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context, syncName)
+    const findStored = (until?: AbortSignal): Promise<SyncRecord | null> => {
+      const limited = until ? { ...context, signal: AbortSignal.any([context.signal, until]) } : context
+      return findStoredSync(this.#clusters, facts, limited, syncName)
+    }
     const stored = await findStored()
     const stateLog = new StateLog(journal, () => context.monitor.current?.what)
     const instance = new SyncInstance({
@@ -245,6 +248,7 @@ class ClusterConnection implements Connection {
         const facts = await readFacts(this.#clusters[name])
         this.#clusters[name].writesCarryBypass = !facts.authenticated
         this.#waitingFor.delete(name)
+        this.#clusters[name].openConnections()
         return facts
       } catch (error) {
         addCircumstances(error, { cluster: name })

@@ -253,6 +253,17 @@ export class Cluster {
     return this.client.startSession({ causalConsistency: false })
   }
 
+  /**
+   * Opens connections ahead of their use, in the background. Over distance, a connection that is opened when it is needed
+   * delays its first command by the round trips of the handshakes. Each ping waits for a connection of its own, because no
+   * connection is free while they are all sent at once.
+   */
+  openConnections(count = connectionsAhead): void {
+    const pings = Array.from({ length: count }, () => this.read('admin', { ping: 1 }))
+    // A cluster that does not answer is reported by the work that needs it.
+    this.endLater(Promise.allSettled(pings).then(() => {}))
+  }
+
   /** Lets this work, which never rejects, end in the background. `close` waits for it. */
   endLater(work: Promise<void>): void {
     this.#ending.add(work)
@@ -265,6 +276,9 @@ export class Cluster {
     await this.client.close()
   }
 }
+
+/** As many commands as a start sends to one cluster at the same time. */
+const connectionsAhead = 12
 
 /**
  * Opening a connection takes two round trips, and three to five with TLS and authentication. By default the driver opens

@@ -3,6 +3,8 @@ import type { Cluster } from './cluster.ts'
 import { MetadataWriteError } from './stored-documents.ts'
 
 export interface StatementFailure {
+  /** The position of the statement in its command. */
+  index: number
   code: number
   errmsg: string
 }

@@ -85,7 +85,7 @@ export class SyncFollower {
       // the step only waited for this instance.
       const isKnown = this.#reported || (this.#part !== undefined && this.#part !== part())
       this.#reported = false
-      const sync = isKnown ? session.peers.sync : await session.peers.load()
+      const sync = isKnown ? session.peers.sync : await session.firstState()
       this.#part = part()
       if (this.#signal.aborted) return
       this.#reportState()

@@ -94,6 +94,9 @@ export class SyncSession {
   /** The parts that all replications of this session share. Each replication has its own context. */
   readonly #replicationParts
   #selection: Selection
+  #initialised: { replication: Replication; circumstances: string } | null = null
+  /** The lease epoch in which `preload` has read the state of the sync; null once that was used. */
+  #preloadedIn: number | null = null
 
   constructor(parts: SessionParts) {
     const { source, destination, owner, context, liveness, record, throttle, atStep } = parts
@@ -207,6 +210,20 @@ export class SyncSession {
     }
   }
 
+  /** Reads the state of the sync ahead of its first use in this lease term. Call it while the lease is held. */
+  async preload(): Promise<void> {
+    const { epoch } = this.lease
+    await this.peers.load()
+    this.#preloadedIn = epoch
+  }
+
+  /** Returns the state of the sync: what `preload` has read, the first time in that lease term, or what is stored now. */
+  async firstState(): Promise<SyncSnapshot> {
+    const isPreloaded = this.#preloadedIn === this.lease.epoch
+    this.#preloadedIn = null
+    return isPreloaded ? this.peers.sync : await this.peers.load()
+  }
+
   /** Resolves when this process holds its instance's lease. Does not change whether the instance may coordinate. */
   async hold(): Promise<void> {
     // A new lease term may begin only when all work of the last term has ended, including the verifier's last writes.
@@ -227,14 +244,51 @@ export class SyncSession {
 
   async #open(signal: AbortSignal): Promise<Replication> {
     await this.lead()
-    const sync = await this.#untilApplicable(true, signal)
-    // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
-    const replication = await this.load(true, sync, () => this.ensureNotReversed())
+    const initialised = this.#takeInitialised()
+    const loadedInTerm = this.#coordinatorTerm
+    const replication = initialised ?? (await this.#loadApplicable(signal))
     if (signal.aborted) throw new StoppedError()
-    replication.prepare()
+    replication.prepare(this.#coordinatorTerm === loadedInTerm ? loadedInTerm : null)
     this.coordination.takeWork(true)
     this.#heartbeat.start()
     return replication
+  }
+
+  async #loadApplicable(signal: AbortSignal): Promise<Replication> {
+    const sync = await this.#untilApplicable(true, signal)
+    // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
+    return await this.load(true, sync, () => this.ensureNotReversed())
+  }
+
+  /** The term in which this instance coordinates; null while another instance does. */
+  get #coordinatorTerm(): number | null {
+    return this.coordination.leading ? this.coordination.coordinatorEpoch : null
+  }
+
+  get #circumstances(): string {
+    const { lease, coordination, runs, peers } = this
+    return JSON.stringify([lease.epoch, coordination.term, runs.renewals, peers.sync.context.convergences])
+  }
+
+  /** Called by the coordinator with the replication that has created all collections, before it reports this. */
+  initialisedBy(replication: Replication): void {
+    this.#initialised = { replication, circumstances: this.#circumstances }
+  }
+
+  /**
+   * Returns the replication that has just created all collections, once. Its state is the stored one, because only the
+   * coordinator changes the catalog, and nothing else is stored before the sync replicates. Null if anything has happened
+   * since that could make another instance the coordinator, or stop the work of that replication.
+   */
+  #takeInitialised(): Replication | null {
+    const initialised = this.#initialised
+    this.#initialised = null
+    const { coordination, peers, runs } = this
+    const { sync } = peers
+    if (!initialised || initialised.circumstances !== this.#circumstances || !coordination.leading) return null
+    const isCurrent = sync.matches('replicating') && sync.context.term === coordination.term && !runs.signal.aborted
+    if (!isCurrent || sync.can({ type: 'commit.renewed', ...peers.worked })) return null
+    return initialised.replication
   }
 
   /**
