@@ -245,10 +245,12 @@ class ClusterConnection implements Connection {
       try {
         // A topology whose first connection failed stays closed; connect() opens a new one.
         await this.#clusters[name].client.connect()
-        const facts = await readFacts(this.#clusters[name])
+        const reading = readFacts(this.#clusters[name])
+        // After the first commands, which are sent over the first connections.
+        this.#clusters[name].openConnections()
+        const facts = await reading
         this.#clusters[name].writesCarryBypass = !facts.authenticated
         this.#waitingFor.delete(name)
-        this.#clusters[name].openConnections()
         return facts
       } catch (error) {
         addCircumstances(error, { cluster: name })

@@ -277,8 +277,8 @@ export class Cluster {
   }
 }
 
-/** As many commands as a start sends to one cluster at the same time. */
-const connectionsAhead = 12
+/** With the connections of `readFacts`, about as many as a start uses at the same time. */
+const connectionsAhead = 8
 
 /**
  * Opening a connection takes two round trips, and three to five with TLS and authentication. By default the driver opens

@@ -1,6 +1,6 @@
 import { type Actor, createActor, waitFor } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
-import type { InstanceContext } from '../../machines/instance-context.ts'
+import { completed, type InstanceContext } from '../../machines/instance-context.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { asRefusal } from '../checks/check.ts'
 import { PeerCommands, type PeerCommandsParts } from '../coordination/peer-commands.ts'
@@ -186,11 +186,13 @@ export class SyncInstance {
     const problem = otherStore(record, this.parts.redis)
     if (problem) throw new FatalError('InstanceMismatch', problem)
     const session = this.#begin(record)
-    let context = await this.#stored.load()
+    const own = stored.get(this.parts.mongosyncID)
+    let context = own ? completed(own) : null
     if (!context?.canWrite || context.commitRequested || context.reversing) {
       await session.leadWithRetries()
-      context = await this.#stored.load()
-      if (!(await isCurrent(session))) {
+      const [loaded, isStillCurrent] = await both(this.#stored.load(), isCurrent(session))
+      context = loaded
+      if (!isStillCurrent) {
         await this.#abandon()
         return false
       }

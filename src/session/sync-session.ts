@@ -11,6 +11,7 @@ import { SyncStore } from '../coordination/sync-store.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { currentFilters, sameFilters } from '../domain/filter-request.ts'
+import { all } from '../domain/in-parallel.ts'
 import { NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -340,8 +341,11 @@ export class SyncSession {
    */
   async #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
     const { peers, coordination } = this
+    // A coordinator stores its term below before it relies on a state that was read ahead.
+    let isKnown = restarts && coordination.leading && this.#preloadedIn === this.lease.epoch
     for (;;) {
-      const sync = await peers.load()
+      const sync = isKnown ? peers.sync : await peers.load()
+      isKnown = false
       if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
       if (sync.hasTag('decided')) throw new StoppedError()
       if (coordination.leading) {
@@ -414,11 +418,12 @@ export class SyncSession {
 
   /** Loads the stored state, for the figures of an instance that is not running. */
   async loadFigures(): Promise<void> {
-    await this.peers.load()
-    await this.load(false)
-    await this.figures.restore()
-    await this.coordination.readHolder()
-    await this.verification.loadReport()
+    await all([
+      this.preload().then(() => this.load(false)),
+      this.figures.restore(),
+      this.coordination.readHolder(),
+      this.verification.loadReport(),
+    ])
   }
 
   /** Ends the work when the sync is over, and gives the lease back. */
