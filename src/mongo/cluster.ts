@@ -255,13 +255,13 @@ export class Cluster {
 
   /**
    * Opens connections ahead of their use, in the background. Over distance, a connection that is opened when it is needed
-   * delays its first command by the round trips of the handshakes. Each ping waits for a connection of its own, because no
-   * connection is free while they are all sent at once.
+   * delays its first command by the round trips of the handshakes. The pings are sent at the same time, so most of them get
+   * a connection of their own.
    */
   openConnections(count = connectionsAhead): void {
     const pings = Array.from({ length: count }, () => this.read('admin', { ping: 1 }))
-    // A cluster that does not answer is reported by the work that needs it.
-    this.endLater(Promise.allSettled(pings).then(() => {}))
+    // The work that needs the cluster reports that it does not answer.
+    void Promise.allSettled(pings)
   }
 
   /** Lets this work, which never rejects, end in the background. `close` waits for it. */
