@@ -22,6 +22,7 @@ import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
 import { applicationName } from './mongo/predecessors.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
+import { sessionsPerLease } from './mongo/write-sessions.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { clusterNames, findStoredSync, redisScope } from './session/find-stored.ts'
 import { type Connection, InstanceCommands } from './session/instance-commands.ts'
@@ -180,6 +181,8 @@ class ClusterConnection implements Connection {
       return findStoredSync(this.#clusters, facts, limited, syncName)
     }
     const stored = await findStored()
+    // The sessions of the predecessor are closed at the same time, each over a connection of its own (`closeSessions`).
+    if (stored) this.#clusters[stored.configuration.destination].openConnections(sessionsPerLease)
     const stateLog = new StateLog(journal, () => context.monitor.current?.what)
     const instance = new SyncInstance({
       clusters: this.#clusters,

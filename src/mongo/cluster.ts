@@ -287,7 +287,7 @@ const connectionsAhead = 8
  * (https://www.mongodb.com/docs/drivers/node/current/connect/connection-options/).
  */
 function connectionsAtOnce(uri: string): { maxConnecting?: number } {
-  return /[?&]maxConnecting=/i.test(uri) ? {} : { maxConnecting: 8 }
+  return /[?&]maxConnecting=/i.test(uri) ? {} : { maxConnecting: 32 }
 }
 
 /** The commands to which a server applies `defaultMaxTimeMS`. */

@@ -190,14 +190,18 @@ export class SyncInstance {
     let context = own ? completed(own) : null
     if (!context?.canWrite || context.commitRequested || context.reversing) {
       await session.leadWithRetries()
+      const figures = session.loadFigures()
+      figures.catch(() => {})
       const [loaded, isStillCurrent] = await both(this.#stored.load(), isCurrent(session))
       context = loaded
       if (!isStillCurrent) {
+        // Of a sync that was moved away, not everything may be stored here any more.
+        await figures.catch(() => {})
         await this.#abandon()
         return false
       }
-    }
-    await session.loadFigures()
+      await figures
+    } else await session.loadFigures()
     this.#stored.restored(context)
     this.#actor.stop()
     this.#actor = this.#createActor(context ?? startedContext(record.configuration))
