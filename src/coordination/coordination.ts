@@ -14,7 +14,7 @@ import { Evictions } from './evictions.ts'
 import type { StoreFailureDetector } from './failure-detector.ts'
 import type { Liveness } from './liveness.ts'
 import { OwnershipLog } from './ownership-log.ts'
-import { holderOf, type Ownership, OwnershipStore, unread } from './ownership-store.ts'
+import { type Claim, type ClaimKey, holderOf, type Ownership, OwnershipStore, unread } from './ownership-store.ts'
 import { PartitionClaims } from './partition-claims.ts'
 
 export interface CoordinationParts {
@@ -66,6 +66,7 @@ export class Coordination {
     this.#claims = new PartitionClaims({
       ...{ id, partitions, lease, context, store: this.#store, log: this.#log },
       closeWrites: () => this.#closeWrites(),
+      record: (...taken) => this.#record(...taken),
       onGivenBack: () => this.notify(),
     })
     this.#evictions = new Evictions({
@@ -378,14 +379,27 @@ export class Coordination {
     await this.#claims.share(observed, token, releases)
   }
 
+  /** The work under a claim does not wait for the history. Over distance that would delay every start and takeover. */
+  #record(taken: ReadonlyMap<ClaimKey, Claim | undefined>, owner: OwnerToken, since: Date): void {
+    const recording = this.#store.record(taken, owner, since)
+    this.#parts.destination.endLater(
+      recording.catch((error) => this.#parts.context.onRetry?.('adding to the history of owners', error)),
+    )
+  }
+
   async #campaign(): Promise<boolean> {
     const { claims } = this.#observed
     const observed = claims.get('coordinator')
     const owner = this.token
-    const won = await this.#store.claim('coordinator', observed, owner)
-    // The term is set at once, because writes of this term carry its epoch.
-    if (won) this.#term = (observed?.epoch ?? 0) + 1
-    if (won) claims.set('coordinator', { owner, epoch: (observed?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
+    const since = new Date()
+    const won = await this.#store.take('coordinator', observed, owner, since)
+    if (won) {
+      const epoch = (observed?.epoch ?? 0) + 1
+      // The term is set at once, because writes of this term carry its epoch.
+      this.#term = epoch
+      claims.set('coordinator', { owner, epoch, last: { owner, since } })
+      this.#record(new Map([['coordinator', observed]]), owner, since)
+    }
     this.#log.coordinator(claims.get('coordinator'), this.token)
     return won
   }

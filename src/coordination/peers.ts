@@ -34,6 +34,7 @@ export class Peers {
   readonly #parts: PeersParts
   /** mongosyncIDs of the instances that the sync waits for, as shown to the operator. */
   waitingFor: string[] = []
+  #electing: { term: number; stored: Promise<SyncSnapshot> } | null = null
 
   constructor(parts: PeersParts) {
     this.#parts = parts
@@ -77,7 +78,16 @@ export class Peers {
   async elected(): Promise<SyncSnapshot> {
     const { term } = this.worked
     if (this.sync.context.term >= term) return this.sync
-    return await this.#parts.store.send({ type: 'coordinator.elected', term })
+    // The first works of a term begin at the same time, and share this write.
+    if (this.#electing?.term !== term) {
+      const electing = { term, stored: this.#parts.store.send({ type: 'coordinator.elected', term }) }
+      this.#electing = electing
+      const end = (): void => {
+        if (this.#electing === electing) this.#electing = null
+      }
+      electing.stored.then(end, end)
+    }
+    return await this.#electing.stored
   }
 
   /**

@@ -1,5 +1,5 @@
 import { type Catalog, type CatalogEntry, newEntry } from '../domain/catalog.ts'
-import { earlierOf } from '../domain/cluster-time.ts'
+import { type ClusterTime, earlierOf } from '../domain/cluster-time.ts'
 import { type IndexSpecification, sameIndexes } from '../domain/definition.ts'
 import { UnfollowedError } from '../domain/errors.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
@@ -11,11 +11,18 @@ import { type ShardKey, sameShardKey } from '../domain/shard-key.ts'
 import { type Cluster, operationTimeOf } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
-import { type RetryContext, retry } from '../mongo/retry.ts'
+import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import type { DestinationDefinitions } from './destination-definitions.ts'
 import { SourcePlacements } from './follow-sharding.ts'
-import { type ListedCollection, listCollections, listDatabases, listIndexes, readCommitted } from './listing.ts'
+import {
+  type ListedCollection,
+  listCollections,
+  listDatabases,
+  listIndexes,
+  readCommitted,
+  readUnproven,
+} from './listing.ts'
 import { moveToNames } from './move-to-names.ts'
 import { type DatabaseSnapshot, readDatabase } from './read-database.ts'
 import { changedAfterCommitPoint, refuseExpiry, refuseUnsupported } from './refuse-definitions.ts'
@@ -35,6 +42,21 @@ const atOnce = 8
 /** Number of collections whose changes are followed in parallel: the server's default of `maxNumActiveUserIndexBuilds`. */
 const followedAtOnce = 3
 type NewState = CatalogEntry['state'] | 'refused'
+
+/** What the creation of the initial catalog knows ahead, so that its reads need not wait. */
+export interface Creation {
+  /** The result of `electionOf`, which was requested before the read of the definitions; undefined through mongos. */
+  election: Promise<string> | undefined
+  /** Nothing is written before this resolves. The definitions of the source are read meanwhile. */
+  prepared: Promise<void>
+}
+
+interface Reconciled {
+  database: string
+  touched: ReadonlySet<string> | 'all'
+  newState: NewState | ((uuid: string) => NewState)
+  progressed: Progressed
+}
 
 /**
  * Reconciles definitions in the same way as documents: a DDL event says *which* database and collection changed. Their
@@ -92,7 +114,8 @@ export class DefinitionReconciler {
    * commit timestamp is applied, because a collection that is still new was created after it
    * @param prefetches true if the changed indexes of all other collections are read and made equal too, so that fewer of
    * the later events need a barrier
-   * @returns the definitions that were read and made equal
+   * @param creation given while the initial catalog is built
+   * @returns the definitions that were read and made equal; with `creation`, its time is 0
    * @throws UnfollowedError for collections that movePrimary cloned, if new collections are not copied
    */
   async reconcile(
@@ -100,111 +123,134 @@ export class DefinitionReconciler {
     touched: ReadonlySet<string> | 'all',
     newState: NewState | ((uuid: string) => NewState),
     prefetches = false,
+    creation: Creation | null = null,
   ): Promise<ObservedDatabase> {
+    let election = creation?.election
     return await retry(`following definitions of ${database}`, this.#context, async (progressed) => {
       // Once the oplog no-op is committed, everything up to this time is committed on each shard, and the read below
       // shows it. The time is limited to that of the no-op, because a deposed primary may have reported a later time
       // than its successor has reached.
       const { latest } = this.#source
-      let time = latest
+      let time = creation ? 0n : latest
       const appendNote = async (): Promise<void> => {
         const reply = await appendOplogNote(this.#source, 'before a catalog read')
         time = earlierOf(latest, operationTimeOf(reply) ?? latest)
       }
       const read = (): Promise<DatabaseSnapshot> => this.#readDatabase(database, touched, prefetches)
-      const [snapshot, existingViews] = await both(
-        readCommitted(this.#source, read, appendNote),
-        this.#destination.views(database),
-      )
-      const { listed, indexes } = snapshot
-      refuseUnsupported(database, listed, this.#destination.names)
-      const clones = await this.#placements.findClones(database, snapshot, this.#isKnown)
-      if (clones.size > 0 && (newState === 'copied' || newState === 'refused')) throw new UnfollowedError(clones)
-      const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
-      const views = listed.filter((one) => one.type === 'view')
-      const byUuid = new Map(collections.map((one) => [one.uuid, one]))
-      if (this.#refuseExpiry) {
-        for (const [uuid, found] of indexes) refuseExpiry(database, byUuid.get(uuid)?.name ?? '', found)
-      }
-
-      // The copy of a clone reads all of its documents, also those that movePrimary cloned without events.
-      const stateOf = (uuid: string): NewState => {
-        if (typeof newState !== 'function') return newState
-        return clones.has(uuid) ? 'copying' : newState(uuid)
-      }
-      const awaited = this.#replacing.awaitEvents(database, collections, (uuid) => {
-        return stateOf(uuid) === 'copied' && (touched === 'all' || !touched.has(uuid))
-      })
-      const present = collections.filter(({ uuid }) => !awaited.has(uuid))
-
-      for (const entry of this.#catalog.inDatabase(database)) {
-        if (byUuid.has(entry.uuid)) continue
-        const newName = snapshot.names.get(entry.uuid)
-        const isRenamedOut = newName !== undefined && !isTemporary(entry.name)
-        if (isRenamedOut && newState === 'refused') throw changedAfterCommitPoint(database, entry.name, 'renamed')
-        await this.#drop(entry)
-        const dropped = namespace(database, entry.name)
-        const logged = { ...this.#destination.names.differing(dropped), fate: 'not selected any more' }
-        if (isRenamedOut) this.#context.journal?.('existing namespace dropped', { namespace: dropped, ...logged })
-      }
-      await this.#dropViewsExcept(database, views, existingViews)
-      for (const entry of this.#catalog.inDatabase(database)) {
-        const name = byUuid.get(entry.uuid)?.name
-        if (entry.destinationUUID || !name || name === entry.name) continue
-        // The source renamed the collection after its entry was stored and before the destination's UUID was stored.
-        await this.#destination.dropUnrecorded(database, entry.name)
-        entry.name = name
-        entry.sourceName = name
-        // Stored before another collection takes the old name. Otherwise a restart would drop that one as unrecorded.
-        await this.#metadata.collections.save([entry])
-      }
-      const nameOf = (entry: CatalogEntry): string => {
-        const { name } = byUuid.get(entry.uuid) as ListedCollection
-        const destination = { sharded: this.#destination.sharding !== null }
-        if (!awaitsShardKey(this.#source, destination, this.#shardingEntries, entry, name)) return name
-        if (newState === 'refused') throw changedAfterCommitPoint(database, name, 'renamed')
-        return entry.name
-      }
-      await moveToNames(
-        () => this.#catalog.inDatabase(database).filter((entry) => entry.destinationUUID),
-        nameOf,
-        (entry, name) => this.#move(entry, name),
-      )
-      const { created, upToDate } = await this.#create(database, present, snapshot, stateOf)
-      // This is stored after the clones are in the catalog, because a read finds clones only while the former placement
-      // is stored.
-      await this.#placements.record(database, snapshot)
-      const indexesOf = new Set(upToDate)
-      // At commit, options are compared with those of the destination's collections: an option may have been set on the
-      // destination but not stored in the catalog, and then changed back on the source.
-      const existingOptions = newState === 'refused' ? await this.#destination.existingOptions(database) : null
-      const changed: CatalogEntry[] = []
-      try {
-        await inParallel(this.#destination.sharding ? 1 : followedAtOnce, collections, async (one) => {
-          const known = this.#catalog.get(one.uuid)
-          if (!known) return
-          known.sourceName = one.name
-          // Event application has ended and no longer builds the awaited indexes, so `#follow` builds them.
-          if (newState === 'refused') known.awaitsIndexes = false
-          if (upToDate.has(one.uuid)) return
-          const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
-          const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
-          const all = indexes.get(one.uuid)
-          let found = all && this.#destination.indexes.included(all, shardKey)
-          // The indexes were only prefetched and have not changed, so the destination's indexes need not be read.
-          if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
-          const optionsThere = existingOptions?.get(known.destinationUUID ?? '')
-          if (await this.#follow(known, one, shardKey, found, optionsThere)) changed.push(known)
-          if (found) indexesOf.add(one.uuid)
-          progressed(false)
-        })
-      } finally {
-        await this.#metadata.collections.save(changed) // also after a failure, because the next attempt finds no change
-      }
-      await this.#destination.followViews(database, views)
-      // The time is 0 if a collection was left out, so that its event leads to another read.
-      return { database, time: present.length < collections.length ? 0n : time, indexesOf }
+      const reading = readUnproven(this.#source, read, creation ? undefined : appendNote, election)
+      election = undefined // Another attempt needs its own.
+      // Users can create no view once the destination is blocked.
+      const listing = Promise.resolve(creation?.prepared).then(() => this.#destination.views(database))
+      const [{ result: snapshot, proven }, existingViews] = await both(reading, listing)
+      // Nothing is dropped or renamed because of a read that may be rolled back. A collection that such a read shows is
+      // created only in the catalog and on the destination, and the next attempt drops it.
+      const isFirst = this.#catalog.inDatabase(database).length === 0 && existingViews.length === 0
+      if (!creation || !isFirst) await proven
+      const reconciled = { database, touched, newState, progressed }
+      return await provenBeside(proven, () => this.#makeEqual(reconciled, snapshot, existingViews, time))
     })
+  }
+
+  /** Makes the destination equal to a snapshot of the source (see `reconcile`). */
+  async #makeEqual(
+    { database, touched, newState, progressed }: Reconciled,
+    snapshot: DatabaseSnapshot,
+    existingViews: ListedCollection[],
+    time: ClusterTime,
+  ): Promise<ObservedDatabase> {
+    const { listed, indexes } = snapshot
+    refuseUnsupported(database, listed, this.#destination.names)
+    const clones = await this.#placements.findClones(database, snapshot, this.#isKnown)
+    if (clones.size > 0 && (newState === 'copied' || newState === 'refused')) throw new UnfollowedError(clones)
+    const collections = listed.filter((one) => one.type === 'collection' && isUserCollection(one.name))
+    const views = listed.filter((one) => one.type === 'view')
+    const byUuid = new Map(collections.map((one) => [one.uuid, one]))
+    if (this.#refuseExpiry) {
+      for (const [uuid, found] of indexes) refuseExpiry(database, byUuid.get(uuid)?.name ?? '', found)
+    }
+
+    // The copy of a clone reads all of its documents, also those that movePrimary cloned without events.
+    const stateOf = (uuid: string): NewState => {
+      if (typeof newState !== 'function') return newState
+      return clones.has(uuid) ? 'copying' : newState(uuid)
+    }
+    const awaited = this.#replacing.awaitEvents(database, collections, (uuid) => {
+      return stateOf(uuid) === 'copied' && (touched === 'all' || !touched.has(uuid))
+    })
+    const present = collections.filter(({ uuid }) => !awaited.has(uuid))
+
+    for (const entry of this.#catalog.inDatabase(database)) {
+      if (byUuid.has(entry.uuid)) continue
+      const newName = snapshot.names.get(entry.uuid)
+      const isRenamedOut = newName !== undefined && !isTemporary(entry.name)
+      if (isRenamedOut && newState === 'refused') throw changedAfterCommitPoint(database, entry.name, 'renamed')
+      await this.#drop(entry)
+      const dropped = namespace(database, entry.name)
+      const logged = { ...this.#destination.names.differing(dropped), fate: 'not selected any more' }
+      if (isRenamedOut) this.#context.journal?.('existing namespace dropped', { namespace: dropped, ...logged })
+    }
+    await this.#dropViewsExcept(database, views, existingViews)
+    for (const entry of this.#catalog.inDatabase(database)) {
+      const name = byUuid.get(entry.uuid)?.name
+      if (entry.destinationUUID || !name || name === entry.name) continue
+      // The source renamed the collection after its entry was stored and before the destination's UUID was stored.
+      await this.#destination.dropUnrecorded(database, entry.name)
+      entry.name = name
+      entry.sourceName = name
+      // Stored before another collection takes the old name. Otherwise a restart would drop that one as unrecorded.
+      await this.#metadata.collections.save([entry])
+    }
+    const nameOf = (entry: CatalogEntry): string => {
+      const { name } = byUuid.get(entry.uuid) as ListedCollection
+      const destination = { sharded: this.#destination.sharding !== null }
+      if (!awaitsShardKey(this.#source, destination, this.#shardingEntries, entry, name)) return name
+      if (newState === 'refused') throw changedAfterCommitPoint(database, name, 'renamed')
+      return entry.name
+    }
+    await moveToNames(
+      () => this.#catalog.inDatabase(database).filter((entry) => entry.destinationUUID),
+      nameOf,
+      (entry, name) => this.#move(entry, name),
+    )
+    const { created, upToDate } = await this.#create(database, present, snapshot, stateOf)
+    // This is stored after the clones are in the catalog, because a read finds clones only while the former placement
+    // is stored.
+    await this.#placements.record(database, snapshot)
+    const indexesOf = new Set(upToDate)
+    // At commit, options are compared with those of the destination's collections: an option may have been set on the
+    // destination but not stored in the catalog, and then changed back on the source.
+    const existingOptions = newState === 'refused' ? await this.#destination.existingOptions(database) : null
+    const changed: CatalogEntry[] = []
+    try {
+      await inParallel(this.#destination.sharding ? 1 : followedAtOnce, collections, async (one) => {
+        const known = this.#catalog.get(one.uuid)
+        if (!known) return
+        known.sourceName = one.name
+        // Event application has ended and no longer builds the awaited indexes, so `#follow` builds them.
+        if (newState === 'refused') known.awaitsIndexes = false
+        if (upToDate.has(one.uuid)) return
+        const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
+        const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
+        const all = indexes.get(one.uuid)
+        let found = all && this.#destination.indexes.included(all, shardKey)
+        // The indexes were only prefetched and have not changed, so the destination's indexes need not be read.
+        if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
+        const optionsThere = existingOptions?.get(known.destinationUUID ?? '')
+        if (await this.#follow(known, one, shardKey, found, optionsThere)) changed.push(known)
+        // A refused index is built again when the event of its collection is read: the documents may be others by then.
+        if (found && (isTouched || known.refusedIndexes.length === 0)) indexesOf.add(one.uuid)
+        progressed(false)
+      })
+    } catch (error) {
+      // The entries are stored also after a failure, because the next attempt finds no change. The failure is reported
+      // rather than another one of this write.
+      await this.#metadata.collections.save(changed).catch(() => {})
+      throw error
+    }
+    await this.#metadata.collections.save(changed)
+    await this.#destination.followViews(database, views)
+    // The time is 0 if a collection was left out, so that its event leads to another read.
+    return { database, time: present.length < collections.length ? 0n : time, indexesOf }
   }
 
   /**
@@ -397,4 +443,12 @@ export class DefinitionReconciler {
     entry.name = name
     await this.#metadata.collections.save([entry])
   }
+}
+
+/** Runs `work` while the read on which it depends is proven. Fails if the proof fails, whatever the work has done. */
+async function provenBeside<T>(proven: Promise<void>, work: () => Promise<T>): Promise<T> {
+  const [proof, done] = await Promise.allSettled([proven, work()])
+  if (proof.status === 'rejected') throw proof.reason
+  if (done.status === 'rejected') throw done.reason
+  return done.value
 }

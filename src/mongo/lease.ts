@@ -50,6 +50,7 @@ export class Lease {
   /** The epoch of a lease term that this object has requested and that has not begun yet; 0 if there is none. */
   #requestedEpoch = 0
   #holder: string | null = null
+  #expectsNone = false
   /** When the request that last confirmed the lease was sent. Null while this process does not hold the lease. */
   #confirmedAt: HostMoment | null = null
   #trouble: unknown = null
@@ -132,6 +133,11 @@ export class Lease {
     if (this.#confirmedAt === null || hostClocks.longestSince(this.#confirmedAt) > this.#validMS) {
       throw new TransientReplyError('the lease on the destination could not be renewed in time')
     }
+  }
+
+  /** The next attempt to take the lease first assumes that none is stored, which saves reading it. */
+  expectNone(): void {
+    this.#expectsNone = true
   }
 
   /** Called when another process has taken the lease or other instances have fenced this one. */
@@ -236,7 +242,19 @@ export class Lease {
   }
 
   async #tryAcquire(stopped: AbortSignal): Promise<boolean> {
-    const stored = await this.#find()
+    if (!this.#expectsNone) return await this.#tryTake(stopped, await this.#find())
+    this.#expectsNone = false
+    try {
+      if (await this.#tryTake(stopped, undefined)) return true
+    } finally {
+      // If the lease is stored with this epoch, that may be an earlier term of this process. The next attempt takes a new
+      // epoch.
+      if (this.#confirmedAt === null) this.#requestedEpoch = 0
+    }
+    return stopped.aborted ? false : await this.#tryTake(stopped, await this.#find())
+  }
+
+  async #tryTake(stopped: AbortSignal, stored: Document | undefined): Promise<boolean> {
     let renewedAt = hostClocks.now()
     this.#holder = (stored?.['owner'] as string | undefined) ?? null
     const epoch = ((stored?.['epoch'] as number | undefined) ?? 0) + 1

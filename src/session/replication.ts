@@ -16,7 +16,7 @@ import { DeferredOptions } from '../definitions/deferred-options.ts'
 import { DestinationDefinitions } from '../definitions/destination-definitions.ts'
 import { DestinationSharding } from '../definitions/destination-sharding.ts'
 import { IncompleteCollections } from '../definitions/incomplete-collections.ts'
-import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
+import { type Creation, DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { takeOverExisting } from '../definitions/take-over-existing.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
@@ -56,6 +56,12 @@ export interface ReplicationParts {
   barriers: Barriers
   throttle: Throttle
   atStep: (step: string) => void
+}
+
+/** Reads of the source that a coordinator begins before it has loaded the stored state. */
+export interface ReadAhead extends Pick<Creation, 'election'> {
+  /** The databases with selected namespaces. */
+  listed: Promise<string[]>
 }
 
 /** The components that work on one sync between two pauses, built from the stored state. */
@@ -152,32 +158,46 @@ export class Replication {
 
   /**
    * Blocks the destination, creates every collection with its options deferred, and stores the first positions.
-   * @param ensureCurrent rejects if the sync was reversed; nothing is written before it resolves
+   * @param ahead the reads of the source that began while the stored state was loaded
+   * @param current rejects if the sync was reversed; nothing is written before it resolves
    */
-  async initialise(ensureCurrent: () => Promise<void>): Promise<void> {
+  async initialise({ listed, election }: ReadAhead, current: Promise<void>): Promise<void> {
     const { metadata, record } = this.#parts
-    // `databasesOf` also returns the databases of collections in the catalog. The names of these collections may be
-    // corrected below, but a collection never changes its database.
-    const [databases] = await both(databasesOf(this.commit), ensureCurrent())
-    const beginPartitions = metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
-    await both(this.#createAll(databases), beginPartitions)
+    const position = { kind: 'time', time: record.startTime } as const
+    const prepared = this.#prepareCreation(current)
+    await all([
+      prepared,
+      this.#createAll(listed, { election, prepared }),
+      current.then(() => metadata.beginPartitions(record.partitions, position)),
+    ])
   }
 
-  async #createAll(databases: ReadonlySet<string>): Promise<void> {
-    const { destination, metadata, record, context } = this.#parts
+  async #prepareCreation(current: Promise<void>): Promise<void> {
+    const { destination, metadata, context } = this.#parts
     await all([
-      this.#blockDestination(),
-      metadata.createIndexes(),
+      this.#blockDestination(current),
+      current.then(() => metadata.createIndexes()),
       // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
-      this.#shared.correctNames(),
+      current.then(() => this.#shared.correctNames()),
     ])
     await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context))
+  }
+
+  async #createAll(listed: Promise<string[]>, creation: Creation): Promise<void> {
+    const { metadata, record } = this.#parts
+    // The catalog may have collections of other databases. Their names may be corrected meanwhile, but a collection never
+    // changes its database.
+    const databases = new Set([...(await listed), ...this.catalog.databases()])
     if (record.configuration.existingData === 'converge') {
       const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
+      await creation.prepared
       await takeOverExisting({ ...this.commit, metadata, shardingEntries })
     }
+    // Databases that are read later read it again, so that an election in the meantime does not fail their reads.
+    const first = new Set([...databases].slice(0, databasesAtOnce))
     await inParallel(databasesAtOnce, [...databases], async (database) => {
-      await this.#definitions.reconcile(database, 'all', 'copying')
+      const ahead = first.has(database) ? creation : { ...creation, election: undefined }
+      await this.#definitions.reconcile(database, 'all', 'copying', false, ahead)
     })
   }
 
@@ -219,10 +239,12 @@ export class Replication {
     await deferAgain(this.commit)
   }
 
-  async #blockDestination(): Promise<void> {
+  async #blockDestination(allowed?: Promise<void>): Promise<void> {
     const { destination, record, context } = this.#parts
     if (!blocksDestination(record.configuration)) return
-    await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
+    await retry('blocking writes on the destination', context, () =>
+      setWriteBlocking(destination, true, destination, allowed),
+    )
   }
 
   /**
@@ -266,8 +288,11 @@ export class Replication {
     return first
   }
 
-  /** Creates the workers for events and for the copy without starting them. */
-  prepare(): void {
+  /**
+   * Creates the workers for events and for the copy without starting them.
+   * @param loadedInTerm the coordinator term of this instance in which the stored state was loaded; null without one
+   */
+  prepare(loadedInTerm: number | null = null): void {
     const { source, destination, metadata, record, context, coordination, selection } = this.#parts
     const nextOrder = this.#nextOrder
     const reload = (): Promise<void> => this.#shared.reload()
@@ -312,6 +337,7 @@ export class Replication {
       startTime: this.#parts.startTime(),
       nextOrder,
       reload,
+      loadedInTerm,
       locate,
       copyEnded: (entry) => events.copyEnded(entry),
       loadCopiedBytes: () => this.loadCopiedBytes(),

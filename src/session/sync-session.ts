@@ -11,6 +11,7 @@ import { SyncStore } from '../coordination/sync-store.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { currentFilters, sameFilters } from '../domain/filter-request.ts'
+import { all } from '../domain/in-parallel.ts'
 import { NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -36,6 +37,9 @@ import { Replication } from './replication.ts'
 import { Verification } from './verification.ts'
 import { WorkFigures } from './work-figures.ts'
 import { type Worker, WorkRuns } from './work-runs.ts'
+
+/** How long a state that was read ahead is used in place of a read, ms. */
+const preloadedMS = 1_000
 
 export interface SessionParts {
   source: Cluster
@@ -94,6 +98,9 @@ export class SyncSession {
   /** The parts that all replications of this session share. Each replication has its own context. */
   readonly #replicationParts
   #selection: Selection
+  #initialised: { replication: Replication; circumstances: string } | null = null
+  /** The lease epoch in which `preload` has read the state of the sync, and when; null once that was used. */
+  #preloaded: { epoch: number; at: number } | null = null
 
   constructor(parts: SessionParts) {
     const { source, destination, owner, context, liveness, record, throttle, atStep } = parts
@@ -207,6 +214,26 @@ export class SyncSession {
     }
   }
 
+  /** Reads the state of the sync ahead of its first use in this lease term. Call it while the lease is held. */
+  async preload(): Promise<void> {
+    const [{ epoch }, at] = [this.lease, performance.now()]
+    await this.peers.load()
+    this.#preloaded = { epoch, at }
+  }
+
+  /** Returns the state of the sync: what a recent read has returned, or what is stored now. */
+  async firstState(): Promise<SyncSnapshot> {
+    const isRead = this.#usePreloaded() || this.peers.isCurrent
+    return isRead ? this.peers.sync : await this.peers.load()
+  }
+
+  /** True the first time after `preload`, in its lease term and soon after it. */
+  #usePreloaded(): boolean {
+    const { epoch, at } = this.#preloaded ?? { epoch: -1, at: 0 }
+    this.#preloaded = null
+    return epoch === this.lease.epoch && performance.now() - at < preloadedMS
+  }
+
   /** Resolves when this process holds its instance's lease. Does not change whether the instance may coordinate. */
   async hold(): Promise<void> {
     // A new lease term may begin only when all work of the last term has ended, including the verifier's last writes.
@@ -227,14 +254,51 @@ export class SyncSession {
 
   async #open(signal: AbortSignal): Promise<Replication> {
     await this.lead()
-    const sync = await this.#untilApplicable(true, signal)
-    // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
-    const replication = await this.load(true, sync, () => this.ensureNotReversed())
+    const initialised = this.#takeInitialised()
+    const loadedInTerm = this.#coordinatorTerm
+    const replication = initialised ?? (await this.#loadApplicable(signal))
     if (signal.aborted) throw new StoppedError()
-    replication.prepare()
+    replication.prepare(this.#coordinatorTerm === loadedInTerm ? loadedInTerm : null)
     this.coordination.takeWork(true)
     this.#heartbeat.start()
     return replication
+  }
+
+  async #loadApplicable(signal: AbortSignal): Promise<Replication> {
+    const sync = await this.#untilApplicable(true, signal)
+    // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
+    return await this.load(true, sync, () => this.ensureNotReversed())
+  }
+
+  /** The term in which this instance coordinates; null while another instance does. */
+  get #coordinatorTerm(): number | null {
+    return this.coordination.leading ? this.coordination.coordinatorEpoch : null
+  }
+
+  get #circumstances(): string {
+    const { lease, coordination, runs, peers } = this
+    return JSON.stringify([lease.epoch, coordination.term, runs.renewals, peers.sync.context.convergences])
+  }
+
+  /** Called by the coordinator with the replication that has created all collections, before it reports this. */
+  initialisedBy(replication: Replication): void {
+    this.#initialised = { replication, circumstances: this.#circumstances }
+  }
+
+  /**
+   * Returns the replication that has just created all collections, once. Its state is the stored one, because only the
+   * coordinator changes the catalog, and nothing else is stored before the sync replicates. Null if anything has happened
+   * since that could make another instance the coordinator, or stop the work of that replication.
+   */
+  #takeInitialised(): Replication | null {
+    const initialised = this.#initialised
+    this.#initialised = null
+    const { coordination, peers, runs } = this
+    const { sync } = peers
+    if (!initialised || initialised.circumstances !== this.#circumstances || !coordination.leading) return null
+    const isCurrent = sync.matches('replicating') && sync.context.term === coordination.term && !runs.signal.aborted
+    if (!isCurrent || sync.can({ type: 'commit.renewed', ...peers.worked })) return null
+    return initialised.replication
   }
 
   /**
@@ -286,8 +350,11 @@ export class SyncSession {
    */
   async #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
     const { peers, coordination } = this
+    // A coordinator stores its term below before it relies on a state that was read ahead.
+    let isKnown = restarts && coordination.leading && this.#usePreloaded()
     for (;;) {
-      const sync = await peers.load()
+      const sync = isKnown ? peers.sync : await peers.load()
+      isKnown = false
       if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
       if (sync.hasTag('decided')) throw new StoppedError()
       if (coordination.leading) {
@@ -360,11 +427,12 @@ export class SyncSession {
 
   /** Loads the stored state, for the figures of an instance that is not running. */
   async loadFigures(): Promise<void> {
-    await this.peers.load()
-    await this.load(false)
-    await this.figures.restore()
-    await this.coordination.readHolder()
-    await this.verification.loadReport()
+    await all([
+      this.preload().then(() => this.load(false)),
+      this.figures.restore(),
+      this.coordination.readHolder(),
+      this.verification.loadReport(),
+    ])
   }
 
   /** Ends the work when the sync is over, and gives the lease back. */

@@ -121,6 +121,35 @@ describe('a claim', () => {
     expect(await rows('ownershipHistory').countDocuments({ _id: '17:1' })).toBe(1)
   })
 
+  it('of several is won for each claim that is still as it was read, in one command', async () => {
+    const since = new Date()
+    await store().claim(1, undefined, 'a#1')
+    await store().claim(2, undefined, 'a#1')
+    await store().release([[1, 1]], 'a#1')
+    const observed = (await store().read()).claims
+    const wanted = new Map([1, 2, 3, 4].map((key) => [key, observed.get(key)]))
+    // Others take the claims 1 (which was stored) and 3 (which was not) after the read.
+    expect(await store().claim(1, observed.get(1), 'b#1')).toBe(true)
+    expect(await store().claim(3, undefined, 'b#1')).toBe(true)
+    await store().release([[2, 1]], 'a#1')
+    const again = new Map([...wanted, [2, (await store().read()).claims.get(2)]])
+    const taken = await store().takeAll(again, 'c#1', since)
+    expect([...taken].sort()).toEqual([2, 4])
+    const { claims } = await store().read()
+    expect([1, 2, 3, 4].map((key) => claims.get(key)?.owner)).toEqual(['b#1', 'c#1', 'b#1', 'c#1'])
+    await store().record(new Map([...taken].map((key) => [key, again.get(key as number)])), 'c#1', since)
+    const history = await rows('ownershipHistory').find().sort({ _id: 1 }).toArray()
+    expect(history.map(({ _id, owner }) => [_id, owner])).toEqual([
+      ['1:1', 'a#1'],
+      ['1:2', 'b#1'],
+      ['2:1', 'a#1'],
+      ['2:2', 'c#1'],
+      ['3:1', 'b#1'],
+      ['4:1', 'c#1'],
+    ])
+    expect(await store().takeAll(new Map(), 'c#1', since)).toEqual(new Set())
+  })
+
   it('is given back only by its owner', async () => {
     await store().claim(1, undefined, 'a#1')
     await store().claim(2, undefined, 'b#1')

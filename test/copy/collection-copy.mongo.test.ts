@@ -60,6 +60,7 @@ function follower(
     startTime: clusters.source.latest,
     nextOrder: clusters.dependencies.nextOrder,
     reload,
+    loadedInTerm: null,
     locate: async () => true,
     copyEnded,
     loadCopiedBytes: async () => {},
