@@ -4,7 +4,7 @@ import { type CampaignInput, electionMachine } from '../../machines/election.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { both } from '../domain/in-parallel.ts'
-import { isAlive, isExpired, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
+import { isAlive, isExpired, type OwnerToken, ownerToken } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Lease } from '../mongo/lease.ts'
 import type { LeaseLoss } from '../mongo/lease-watch.ts'
@@ -13,6 +13,7 @@ import { ClaimNumbers } from './claim-numbers.ts'
 import { Evictions } from './evictions.ts'
 import type { StoreFailureDetector } from './failure-detector.ts'
 import type { Liveness } from './liveness.ts'
+import { haveOthersAll, otherOwners } from './other-owners.ts'
 import { OwnershipLog } from './ownership-log.ts'
 import { type Claim, type ClaimKey, holderOf, type Ownership, OwnershipStore, unread } from './ownership-store.ts'
 import { PartitionClaims } from './partition-claims.ts'
@@ -148,22 +149,12 @@ export class Coordination {
 
   /** True when every partition is owned by other instances whose lease terms have not expired. */
   get othersHaveAll(): boolean {
-    const own = this.#parts.id
-    const isOthers = (partition: number): boolean => {
-      const owner = this.#observed.claims.get(partition)?.owner
-      return !!owner && !this.isExpired(owner) && parseOwner(owner).id !== own
-    }
-    return Array.from({ length: this.#parts.partitions }, (_, partition) => partition).every(isOthers)
+    return haveOthersAll(this.#observed, this.#parts)
   }
 
   /** mongosyncIDs of the other instances that own partitions. */
   get otherOwners(): string[] {
-    const owners = [...this.#observed.claims].flatMap(([key, { owner }]) =>
-      key === 'coordinator' || !owner ? [] : [owner],
-    )
-    const ids = new Set(owners.filter((owner) => !this.isExpired(owner)).map((owner) => parseOwner(owner).id))
-    ids.delete(this.#parts.id)
-    return [...ids].sort()
+    return otherOwners(this.#observed, this.#parts)
   }
 
   /** mongosyncIDs of the instances that hold a lease, this one included. */

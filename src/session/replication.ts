@@ -1,7 +1,7 @@
 import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
 import { SharedCatalog } from '../apply/shared-catalog.ts'
-import { type CommitParts, databasesAtOnce, databasesOf, deferAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { type Repaired, repairDifferences, repairedMax } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
@@ -16,17 +16,16 @@ import { DeferredOptions } from '../definitions/deferred-options.ts'
 import { DestinationDefinitions } from '../definitions/destination-definitions.ts'
 import { DestinationSharding } from '../definitions/destination-sharding.ts'
 import { IncompleteCollections } from '../definitions/incomplete-collections.ts'
-import { type Creation, DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
-import { takeOverExisting } from '../definitions/take-over-existing.ts'
+import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { FilterChange } from '../domain/filter-request.ts'
-import { all, both, inParallel } from '../domain/in-parallel.ts'
+import { both } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
-import { restoreBalancer, stopBalancer } from '../mongo/balancer.ts'
+import { restoreBalancer } from '../mongo/balancer.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -37,6 +36,7 @@ import { prepareDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { isAnyDifferent } from '../verify/recheck-documents.ts'
 import { convergeUnfollowed } from './converge-unfollowed.ts'
+import { createCatalog, type ReadAhead } from './create-catalog.ts'
 
 export interface ReplicationParts {
   source: Cluster
@@ -56,12 +56,6 @@ export interface ReplicationParts {
   barriers: Barriers
   throttle: Throttle
   atStep: (step: string) => void
-}
-
-/** Reads of the source that a coordinator begins before it has loaded the stored state. */
-export interface ReadAhead extends Pick<Creation, 'election'> {
-  /** The databases with selected namespaces. */
-  listed: Promise<string[]>
 }
 
 /** The components that work on one sync between two pauses, built from the stored state. */
@@ -161,44 +155,11 @@ export class Replication {
    * @param ahead the reads of the source that began while the stored state was loaded
    * @param current rejects if the sync was reversed; nothing is written before it resolves
    */
-  async initialise({ listed, election }: ReadAhead, current: Promise<void>): Promise<void> {
+  async initialise(ahead: ReadAhead, current: Promise<void>): Promise<void> {
     const { metadata, record } = this.#parts
-    const position = { kind: 'time', time: record.startTime } as const
-    const prepared = this.#prepareCreation(current)
-    await all([
-      prepared,
-      this.#createAll(listed, { election, prepared }),
-      current.then(() => metadata.beginPartitions(record.partitions, position)),
-    ])
-  }
-
-  async #prepareCreation(current: Promise<void>): Promise<void> {
-    const { destination, metadata, context } = this.#parts
-    await all([
-      this.#blockDestination(current),
-      current.then(() => metadata.createIndexes()),
-      // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
-      current.then(() => this.#shared.correctNames()),
-    ])
-    await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context))
-  }
-
-  async #createAll(listed: Promise<string[]>, creation: Creation): Promise<void> {
-    const { metadata, record } = this.#parts
-    // The catalog may have collections of other databases. Their names may be corrected meanwhile, but a collection never
-    // changes its database.
-    const databases = new Set([...(await listed), ...this.catalog.databases()])
-    if (record.configuration.existingData === 'converge') {
-      const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
-      await creation.prepared
-      await takeOverExisting({ ...this.commit, metadata, shardingEntries })
-    }
-    // Databases that are read later read it again, so that an election in the meantime does not fail their reads.
-    const first = new Set([...databases].slice(0, databasesAtOnce))
-    await inParallel(databasesAtOnce, [...databases], async (database) => {
-      const ahead = first.has(database) ? creation : { ...creation, election: undefined }
-      await this.#definitions.reconcile(database, 'all', 'copying', false, ahead)
-    })
+    const correctNames = (): Promise<void> => this.#shared.correctNames()
+    const blockDestination = (): Promise<void> => this.#blockDestination(current)
+    await createCatalog({ commit: this.commit, metadata, record, blockDestination, correctNames }, ahead, current)
   }
 
   /**

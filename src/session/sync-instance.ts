@@ -28,6 +28,7 @@ import { HeartbeatPublisher, rowOf } from './heartbeat-publisher.ts'
 import { withActors } from './instance-actors.ts'
 import { LeasePatience } from './lease-patience.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
+import { isCurrent, isCurrentWhenHeld } from './still-current.ts'
 import { StoredContext } from './stored-context.ts'
 import { swapDirection } from './swap-direction.ts'
 import type { CommitPart } from './sync-follower.ts'
@@ -379,23 +380,6 @@ export class SyncInstance {
     })
     return actor
   }
-}
-
-/** Returns false when other instances reversed the sync while this one waited for its lease. */
-async function isCurrent(session: SyncSession): Promise<boolean> {
-  const stored = await session.metadata.loadSync()
-  return stored?.generation === session.record.generation
-}
-
-/**
- * Like `isCurrent`, but reads once this instance holds the lease. The caller runs this while it waits until it knows
- * which instance coordinates.
- */
-async function isCurrentWhenHeld(session: SyncSession): Promise<{ epoch: number; isCurrent: boolean }> {
-  await session.hold()
-  const { epoch } = session.lease
-  const [isStillCurrent] = await both(isCurrent(session), session.preload())
-  return { epoch, isCurrent: isStillCurrent }
 }
 
 function partOf(snapshot: InstanceSnapshot): CommitPart {
