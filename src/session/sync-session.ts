@@ -1,6 +1,6 @@
 import type { SyncStep } from '../../machines/sync.ts'
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
-import { areWritesBlocked, blocksDestination, unblockSource } from '../commit/write-blocking.ts'
+import { unblockSource } from '../commit/write-blocking.ts'
 import { Barriers, barriersVersion } from '../coordination/barriers.ts'
 import { Coordination } from '../coordination/coordination.ts'
 import { StoreFailureDetector } from '../coordination/failure-detector.ts'
@@ -21,7 +21,7 @@ import { Heartbeat } from '../mongo/heartbeat.ts'
 import { Lease, type LeaseOwner } from '../mongo/lease.ts'
 import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
-import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { RetryContext } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
 import { SharedStream } from '../mongo/shared-stream.ts'
 import { StoredDocuments } from '../mongo/stored-documents.ts'
@@ -30,16 +30,16 @@ import { AlertFigures } from './alert-figures.ts'
 import { CollectionReports } from './collection-reports.ts'
 import { CommitSteps } from './commit-steps.ts'
 import { coordinatorSteps, type StepWork } from './coordinator-steps.ts'
+import { InitialisedReplication } from './initialised-replication.ts'
 import { LeaseTerm } from './lease-term.ts'
 import { MetadataIndexes } from './metadata-indexes.ts'
 import { OtherSyncs } from './other-syncs.ts'
+import { PreloadedState } from './preloaded-state.ts'
 import { Replication } from './replication.ts'
+import { untilApplicable } from './until-applicable.ts'
 import { Verification } from './verification.ts'
 import { WorkFigures } from './work-figures.ts'
 import { type Worker, WorkRuns } from './work-runs.ts'
-
-/** How long a state that was read ahead is used in place of a read, ms. */
-const preloadedMS = 1_000
 
 export interface SessionParts {
   source: Cluster
@@ -98,9 +98,8 @@ export class SyncSession {
   /** The parts that all replications of this session share. Each replication has its own context. */
   readonly #replicationParts
   #selection: Selection
-  #initialised: { replication: Replication; circumstances: string } | null = null
-  /** The lease epoch in which `preload` has read the state of the sync, and when; null once that was used. */
-  #preloaded: { epoch: number; at: number } | null = null
+  readonly #preloaded: PreloadedState
+  readonly #initialised: InitialisedReplication
 
   constructor(parts: SessionParts) {
     const { source, destination, owner, context, liveness, record, throttle, atStep } = parts
@@ -150,6 +149,7 @@ export class SyncSession {
     this.#selection = new Selection(source, record.configuration, record.configuration.timeseries)
     this.peers = new Peers({ coordination, store, liveness, id: owner.id })
     const { peers } = this
+    this.#preloaded = new PreloadedState(peers, lease)
     const clusters = { source, destination }
     const sharedStream = new SharedStream()
     const shared = { ...clusters, metadata, sharedStream, throttle, atStep, coordination }
@@ -157,6 +157,7 @@ export class SyncSession {
     this.#replicationParts = { ...shared, record, store, barriers, peers, startTime }
     this.runs = new WorkRuns(context.signal)
     const { runs } = this
+    this.#initialised = new InitialisedReplication({ lease, coordination, peers, runs })
     const { startTime: beganAt } = record
     const meter = context.meter ?? null
     this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: beganAt, runs, meter })
@@ -215,23 +216,14 @@ export class SyncSession {
   }
 
   /** Reads the state of the sync ahead of its first use in this lease term. Call it while the lease is held. */
-  async preload(): Promise<void> {
-    const [{ epoch }, at] = [this.lease, performance.now()]
-    await this.peers.load()
-    this.#preloaded = { epoch, at }
+  preload(): Promise<void> {
+    return this.#preloaded.load()
   }
 
   /** Returns the state of the sync: what a recent read has returned, or what is stored now. */
   async firstState(): Promise<SyncSnapshot> {
-    const isRead = this.#usePreloaded() || this.peers.isCurrent
+    const isRead = this.#preloaded.use() || this.peers.isCurrent
     return isRead ? this.peers.sync : await this.peers.load()
-  }
-
-  /** True the first time after `preload`, in its lease term and soon after it. */
-  #usePreloaded(): boolean {
-    const { epoch, at } = this.#preloaded ?? { epoch: -1, at: 0 }
-    this.#preloaded = null
-    return epoch === this.lease.epoch && performance.now() - at < preloadedMS
   }
 
   /** Resolves when this process holds its instance's lease. Does not change whether the instance may coordinate. */
@@ -254,7 +246,7 @@ export class SyncSession {
 
   async #open(signal: AbortSignal): Promise<Replication> {
     await this.lead()
-    const initialised = this.#takeInitialised()
+    const initialised = this.#initialised.take()
     const loadedInTerm = this.#coordinatorTerm
     const replication = initialised ?? (await this.#loadApplicable(signal))
     if (signal.aborted) throw new StoppedError()
@@ -275,30 +267,9 @@ export class SyncSession {
     return this.coordination.leading ? this.coordination.coordinatorEpoch : null
   }
 
-  get #circumstances(): string {
-    const { lease, coordination, runs, peers } = this
-    return JSON.stringify([lease.epoch, coordination.term, runs.renewals, peers.sync.context.convergences])
-  }
-
   /** Called by the coordinator with the replication that has created all collections, before it reports this. */
   initialisedBy(replication: Replication): void {
-    this.#initialised = { replication, circumstances: this.#circumstances }
-  }
-
-  /**
-   * Returns the replication that has just created all collections, once. Its state is the stored one, because only the
-   * coordinator changes the catalog, and nothing else is stored before the sync replicates. Null if anything has happened
-   * since that could make another instance the coordinator, or stop the work of that replication.
-   */
-  #takeInitialised(): Replication | null {
-    const initialised = this.#initialised
-    this.#initialised = null
-    const { coordination, peers, runs } = this
-    const { sync } = peers
-    if (!initialised || initialised.circumstances !== this.#circumstances || !coordination.leading) return null
-    const isCurrent = sync.matches('replicating') && sync.context.term === coordination.term && !runs.signal.aborted
-    if (!isCurrent || sync.can({ type: 'commit.renewed', ...peers.worked })) return null
-    return initialised.replication
+    this.#initialised.keep(replication)
   }
 
   /**
@@ -341,41 +312,11 @@ export class SyncSession {
     return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load(check)
   }
 
-  /**
-   * Resolves when changes may be applied. If this instance coordinates, it first requests that the commit's preparation
-   * is undone.
-   * @returns the state in which they may be applied
-   * @param restarts true when this instance starts again. A commit that has not yet applied all changes then starts
-   * again too, because users may have written to the source since
-   */
-  async #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
-    const { peers, coordination } = this
-    // A coordinator stores its term below before it relies on a state that was read ahead.
-    let isKnown = restarts && coordination.leading && this.#usePreloaded()
-    for (;;) {
-      const sync = isKnown ? peers.sync : await peers.load()
-      isKnown = false
-      if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
-      if (sync.hasTag('decided')) throw new StoppedError()
-      if (coordination.leading) {
-        // When the state does not accept `commit.renewed` in this term, there is nothing to undo.
-        const isDone = sync.context.term === coordination.term && !sync.can({ type: 'commit.renewed', ...peers.worked })
-        if (isDone && sync.hasTag('applicable')) return sync
-        const mayBeOpen = sync.context.mayBeOpen && (await this.#isDestinationOpened())
-        const after = await peers.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
-        if (after.hasTag('applicable')) return after
-      }
-      await peers.wait(signal)
-    }
-  }
-
-  async #isDestinationOpened(): Promise<boolean> {
-    const { destination, record, context } = this
-    if (!blocksDestination(record.configuration)) return false
-    const blocked = await retry('checking whether the destination is blocked', context, () =>
-      areWritesBlocked(destination),
-    )
-    return blocked === false
+  /** See `untilApplicable`. */
+  #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
+    const { peers, coordination, destination, record, context } = this
+    const parts = { peers, coordination, destination, record, context, preloaded: this.#preloaded }
+    return untilApplicable(parts, restarts, signal)
   }
 
   /** Enables user writes on the source again, if a commit blocked them. Calling it again is harmless. */
