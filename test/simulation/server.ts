@@ -221,16 +221,6 @@ export class Server {
       if (sort) found = collection.sorted(found, sort)
       if (groups) found = collection.group(found, groups)
       if (match) found = found.filter((document) => collection.matches(document, match))
-      // The product adds each document of the other collection as the only field of a new one.
-      if (union) {
-        const [field = ''] = Object.keys(union.pipeline[0].$replaceWith)
-        found = [
-          ...found,
-          ...this.collection(union.coll)
-            .documents()
-            .map((document) => ({ [field]: document })),
-        ]
-      }
       if (fields) {
         found = found.map((document) => {
           const shown = { ...document }
