@@ -10,7 +10,7 @@ import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { laneHash } from '../domain/lane-hash.ts'
-import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { isUserCollection } from '../domain/namespace.ts'
 import { Watermark } from '../domain/watermark.ts'
 import {
   earlierPosition,
@@ -31,6 +31,7 @@ import type { Selection } from '../mongo/selection.ts'
 import type { Publication, SharedStream } from '../mongo/shared-stream.ts'
 import { CopyEnds } from './copy-ends.ts'
 import { createdAgain, droppedBy } from './created-again.ts'
+import { currentName, touchedBy } from './definition-events.ts'
 import { Lanes } from './lanes.ts'
 import { unlessOlder } from './older-than-convergence.ts'
 import { sameMembers, wholeCollections } from './whole-collections.ts'
@@ -319,13 +320,9 @@ export class EventApplication {
   async #applyDefinitions(events: ChangeEvent[]): Promise<void> {
     await this.#lanes.drain()
     if (this.#failure) return
-    const touched = new Map<string, Set<string>>()
     const incomplete = new Map<string, string>()
     for (const event of events) {
       for (const uuid of await this.#parts.incompleteAfter(event)) incomplete.set(uuid, currentName(event))
-      const uuids = touched.get(event.database) ?? new Set()
-      touched.set(event.database, uuids)
-      if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
     }
     if (incomplete.size > 0) await this.#parts.converge(incomplete, this.#stopped)
     const { source, catalog, partitions } = this.#parts
@@ -333,7 +330,7 @@ export class EventApplication {
     const times = { first: all.reduce(earlierOf), last: all.reduce(laterOf) }
     // A router does not accept applyOps.
     const dropped = source.sharded ? [] : droppedBy(events, catalog, source.before6)
-    await this.#parts.follow(touched, times, [...partitions.keys()], this.#stopped)
+    await this.#parts.follow(touchedBy(events), times, [...partitions.keys()], this.#stopped)
     const again = createdAgain(dropped, catalog)
     if (again.size > 0) await this.#parts.converge(again, this.#stopped)
     this.#applied += events.length
@@ -393,9 +390,4 @@ export class EventApplication {
     this.#failed.abort()
     this.#stream.abort()
   }
-}
-
-/** The namespace of the collection after this event. */
-function currentName({ database, collection, to }: ChangeEvent): string {
-  return namespace(to?.database ?? database, to?.collection ?? collection)
 }
