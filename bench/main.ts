@@ -1,7 +1,7 @@
 /**
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|shared|secondaries|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|ddl|shared|secondaries|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE] [--shards N]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure
@@ -25,6 +25,7 @@ import { benchCopy } from './copy.ts'
 import { benchCutover } from './cutover.ts'
 import { cutoverCases } from './cutover-cases.ts'
 import { benchDashboards } from './dashboards.ts'
+import { benchDdl } from './ddl.ts'
 import { benchStart } from './first-work.ts'
 import { benchInstances } from './instances.ts'
 import { benchLag } from './lag.ts'
@@ -136,6 +137,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const indexes = { section: 'indexes' as const, name: '20 collections', run: () => benchManyIndexes(options) }
   const builds = { section: 'builds' as const, name: '20 indexes', run: () => benchBuildIndexes(options) }
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
+  const ddl = { section: 'ddl' as const, name: '100 createIndexes', run: () => benchDdl(options) }
   const shared = {
     section: 'shared' as const,
     name: 'first pass, one collection, 1 KB',
@@ -163,6 +165,7 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     indexes,
     builds,
     instances,
+    ddl,
     shared,
     secondaries,
     dashboards,

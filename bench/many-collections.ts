@@ -47,7 +47,7 @@ export async function benchManyCollections(options: BenchOptions): Promise<Measu
   for (const full of countsInFull) {
     const count = Math.ceil(full * options.scale)
     await using pair = await startPair({ ...options, extraArgs: closeIdleFiles })
-    await create(pair.source, count)
+    await createCollections(pair.source, count)
     const runs: Effort[] = []
     // The largest number of collections takes minutes, so it is measured only once.
     for (let run = 0; run < (full === countsInFull.at(-1) ? 1 : options.runs); run++) {
@@ -112,7 +112,8 @@ async function copy(pair: Pair, options: BenchOptions) {
   return { seconds: wall, ...cpu, ...answers, peakMB: peakMegabytesOf(tandem.pid) }
 }
 
-async function create(source: Server, count: number): Promise<void> {
+/** Creates the collections `c0`, `c1` and so on, with some small documents each. */
+export async function createCollections(source: Pick<Server, 'client'>, count: number): Promise<void> {
   const nextDocument = documentMaker(documentBytes)
   let created = 0
   const createSome = async (): Promise<void> => {

@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { Session } from 'node:inspector'
 import path from 'node:path'
 
-const folder = process.env['TANDEM_BENCH_PROFILES'] ?? '.'
+const folder = process.env['BENCH_PROFILES'] ?? '.'
 const session = new Session()
 session.connect()
 session.post('Profiler.enable')

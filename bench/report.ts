@@ -15,6 +15,7 @@ export const sections = [
     'indexes',
     'builds',
     'instances',
+    'ddl',
     'shared',
     'secondaries',
     'dashboards',

@@ -7,7 +7,7 @@ import { type Collection, MongoClient } from 'mongodb'
 import { serveParent } from './child-work.ts'
 
 const pollMS = 2
-const patienceMS = 60_000
+const patienceMS = 300_000
 
 export interface SentinelInput {
   source: string
@@ -16,6 +16,13 @@ export interface SentinelInput {
   collection: string
   changesPerSecond: number
   seconds: number
+}
+
+export interface SentinelResult {
+  /** The lag of each change, in milliseconds. */
+  lagsMS: number[]
+  /** When each change was sent, in milliseconds since the epoch. */
+  sentAtMS: number[]
 }
 
 interface Sentinel {
@@ -32,10 +39,10 @@ await serveParent(async (input: SentinelInput) => {
     client.db(input.database).collection<Sentinel>(input.collection),
   ) as [Collection<Sentinel>, Collection<Sentinel>]
   const wanted = Math.round(input.changesPerSecond * input.seconds)
-  return async () => {
+  return async (): Promise<SentinelResult> => {
     const sentAt: number[] = []
     const [, lagsMS] = await Promise.all([write(written, wanted, input, sentAt), watch(watched, wanted, sentAt)])
-    return { lagsMS }
+    return { lagsMS, sentAtMS: sentAt.map((at) => performance.timeOrigin + at) }
   }
 })
 

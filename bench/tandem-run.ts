@@ -13,6 +13,8 @@ import type { Server } from './servers.ts'
 const farPollMS = 100
 const nearPollMS = 10
 const nearShare = 0.9
+/** Requests for the progress of several instances cost CPU, which is measured, so they are as rare as those of a person. */
+const sharedPollMS = 500
 
 export interface BenchOptions {
   runs: number
@@ -43,9 +45,40 @@ export async function startReady(
   return tandem
 }
 
+/** Starts this many instances, each ready for `start`. The caller stops them. */
+export async function startInstances(
+  count: number,
+  { source, destination }: Record<'source' | 'destination', Pick<Server, 'linkUri'>>,
+  options: BenchOptions,
+): Promise<Tandem[]> {
+  const clusters = { cluster0: source.linkUri, cluster1: destination.linkUri }
+  const env = options.profile ? { env: profiling(options.profile) } : {}
+  const instances = await Promise.all(
+    Array.from({ length: count }, (_, at) => startTandem({ ...clusters, id: `instance${at}`, ...env })),
+  )
+  for (const instance of instances) while (!(await instance.progress().catch(() => null))) await delay(nearPollMS)
+  return instances
+}
+
+/** Sends `start` to every instance, by default without the verifier, and resolves when `canCommit` is true in all. */
+export async function syncAllUntilCanCommit(
+  instances: readonly Tandem[],
+  start: Record<string, unknown> = {},
+): Promise<void> {
+  await Promise.all(instances.map((instance) => startSync(instance, { verification: { enabled: false }, ...start })))
+  for (const instance of instances) {
+    for (;;) {
+      const { canCommit, state, failure } = await instance.progress()
+      if (canCommit) break
+      if (state === 'FAILED') throw new Error(`tandem failed: ${JSON.stringify(failure)}\n${instance.output()}`)
+      await delay(sharedPollMS)
+    }
+  }
+}
+
 function profiling(folder: string): Record<string, string> {
   const profiler = pathToFileURL(path.join(repositoryRoot, 'dist/bench/profile.js'))
-  return { NODE_OPTIONS: `--import ${profiler}`, TANDEM_BENCH_PROFILES: folder }
+  return { NODE_OPTIONS: `--import ${profiler}`, BENCH_PROFILES: folder }
 }
 
 /** Sends `start` as an operator does, by default without the verifier, and resolves when `canCommit` is true. */

@@ -22,6 +22,7 @@ import { type ClusterFacts, readFacts } from './mongo/identity.ts'
 import type { SyncRecord } from './mongo/metadata.ts'
 import { applicationName } from './mongo/predecessors.ts'
 import { type RetryContext, RetryMonitor } from './mongo/retry.ts'
+import { sessionsPerLease } from './mongo/write-sessions.ts'
 import type { RedisLiveness } from './redis/redis-liveness.ts'
 import { clusterNames, findStoredSync, redisScope } from './session/find-stored.ts'
 import { type Connection, InstanceCommands } from './session/instance-commands.ts'
@@ -175,8 +176,13 @@ class ClusterConnection implements Connection {
     for (const { message, remedy } of transportRisks()) journal('insecure connection', { problem: message, remedy })
     // Loaded on demand: most installations do not use Redis, and its client takes a sixth of the total load time.
     if (redis !== null) this.#redis = await openRedis(redis, redisTls, redisScope(facts, syncName))
-    const findStored = (): Promise<SyncRecord | null> => findStoredSync(this.#clusters, facts, context, syncName)
+    const findStored = (until?: AbortSignal): Promise<SyncRecord | null> => {
+      const limited = until ? { ...context, signal: AbortSignal.any([context.signal, until]) } : context
+      return findStoredSync(this.#clusters, facts, limited, syncName)
+    }
     const stored = await findStored()
+    // The sessions of the predecessor are closed at the same time, each over a connection of its own (`closeSessions`).
+    if (stored) this.#clusters[stored.configuration.destination].openConnections(sessionsPerLease)
     const stateLog = new StateLog(journal, () => context.monitor.current?.what)
     const instance = new SyncInstance({
       clusters: this.#clusters,
@@ -242,7 +248,10 @@ class ClusterConnection implements Connection {
       try {
         // A topology whose first connection failed stays closed; connect() opens a new one.
         await this.#clusters[name].client.connect()
-        const facts = await readFacts(this.#clusters[name])
+        const reading = readFacts(this.#clusters[name])
+        // After the first commands, which are sent over the first connections.
+        this.#clusters[name].openConnections()
+        const facts = await reading
         this.#clusters[name].writesCarryBypass = !facts.authenticated
         this.#waitingFor.delete(name)
         return facts

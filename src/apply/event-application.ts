@@ -10,11 +10,12 @@ import { type ClusterTime, earlierOf, laterOf } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { laneHash } from '../domain/lane-hash.ts'
-import { isUserCollection, namespace } from '../domain/namespace.ts'
+import { isUserCollection } from '../domain/namespace.ts'
 import { Watermark } from '../domain/watermark.ts'
 import {
   earlierPosition,
   idleAwaitMS,
+  isSamePosition,
   type PartitionedEvents,
   positionOfEvent,
   readChangeStream,
@@ -30,6 +31,7 @@ import type { Selection } from '../mongo/selection.ts'
 import type { Publication, SharedStream } from '../mongo/shared-stream.ts'
 import { CopyEnds } from './copy-ends.ts'
 import { createdAgain, droppedBy } from './created-again.ts'
+import { currentName, touchedBy } from './definition-events.ts'
 import { Lanes } from './lanes.ts'
 import { unlessOlder } from './older-than-convergence.ts'
 import { sameMembers, wholeCollections } from './whole-collections.ts'
@@ -318,13 +320,9 @@ export class EventApplication {
   async #applyDefinitions(events: ChangeEvent[]): Promise<void> {
     await this.#lanes.drain()
     if (this.#failure) return
-    const touched = new Map<string, Set<string>>()
     const incomplete = new Map<string, string>()
     for (const event of events) {
       for (const uuid of await this.#parts.incompleteAfter(event)) incomplete.set(uuid, currentName(event))
-      const uuids = touched.get(event.database) ?? new Set()
-      touched.set(event.database, uuids)
-      if (event.uuid && isUserCollection(event.collection)) uuids.add(event.uuid)
     }
     if (incomplete.size > 0) await this.#parts.converge(incomplete, this.#stopped)
     const { source, catalog, partitions } = this.#parts
@@ -332,7 +330,7 @@ export class EventApplication {
     const times = { first: all.reduce(earlierOf), last: all.reduce(laterOf) }
     // A router does not accept applyOps.
     const dropped = source.sharded ? [] : droppedBy(events, catalog, source.before6)
-    await this.#parts.follow(touched, times, [...partitions.keys()], this.#stopped)
+    await this.#parts.follow(touchedBy(events), times, [...partitions.keys()], this.#stopped)
     const again = createdAgain(dropped, catalog)
     if (again.size > 0) await this.#parts.converge(again, this.#stopped)
     this.#applied += events.length
@@ -371,9 +369,12 @@ export class EventApplication {
   #savePosition(): void {
     const safe = this.#watermark.safe
     if (!safe || safe === this.#saved || this.#failure) return
-    this.#saved = safe
     const { metadata, partitions, context } = this.#parts
     context.meter?.progressed()
+    // The batches of an idle stream have the same position until the source writes its next no-op.
+    const isStored = isSamePosition(safe, this.#saved)
+    this.#saved = safe
+    if (isStored) return
     const epochs = new Map([...partitions].map(([partition, { epoch }]) => [partition, epoch]))
     this.#isSaving = true
     this.#saving = this.#saving
@@ -389,9 +390,4 @@ export class EventApplication {
     this.#failed.abort()
     this.#stream.abort()
   }
-}
-
-/** The namespace of the collection after this event. */
-function currentName({ database, collection, to }: ChangeEvent): string {
-  return namespace(to?.database ?? database, to?.collection ?? collection)
 }

@@ -29,16 +29,19 @@ export interface DefinitionFollowerParts {
   atStep: (step: string) => void
 }
 
-/** Interval between reads of the barriers; `atBarrierMS` applies while this instance waits at a barrier. */
-const barrierPollMS = 250
+/** The longest wait of the coordinator before it looks for open barriers again, ms. A round usually ends it earlier. */
+const barrierPollMS = 1_000
+/** Interval between reads of the barriers while this instance waits at one, ms. */
 const atBarrierMS = 40
+/** A read of the ownership shows for this long whether a barrier is open, ms. Rounds follow each other more quickly. */
+const recentMS = 1_000
 /** Interval between polls for silent DDL: definition changes for which the change stream emits no event. */
 const silentPollMS = 3_000
 /**
- * At a barrier, the indexes of all collections of a database are read if it has at most this many collections. That
- * takes less time than a barrier of several instances.
+ * When definitions of a database changed less than this long ago (ms), more changes probably follow. Then the changed
+ * indexes of all of its collections are read, so that the events of these changes need no read of their own.
  */
-const prefetchAtBarrier = 32
+const burstMS = 5_000
 
 /**
  * Follows DDL. The coordinator reconciles definitions for all instances, once every partition has reached the barrier.
@@ -50,6 +53,8 @@ export class DefinitionFollower {
   barrierWaitsFor: number[] = []
   /** The namespaces of collections that were being resharded on the source at the last poll. */
   resharding: readonly string[] = []
+  /** When the definitions of each database were last reconciled (ms, `performance.now()`). */
+  readonly #reconciledAt = new Map<string, number>()
   #polledAt = 0
   /** The number of stored changes of the catalog at this instance's last reload. */
   #loadedChanges = -1
@@ -109,6 +114,7 @@ export class DefinitionFollower {
     this.#reachedBarrier = time
     coordination.notify()
     this.#waits = true
+    coordination.wakeWaiting()
     let observed: ObservedDatabase[] | null = null
     try {
       for (;;) {
@@ -128,9 +134,9 @@ export class DefinitionFollower {
   }
 
   /** Reconciles these databases. If collections must be converged first, requests that and waits for `stopped`. */
-  async #reconcile(touched: Touched, stopped: AbortSignal, prefetchMax = 0): Promise<ObservedDatabase[]> {
+  async #reconcile(touched: Touched, stopped: AbortSignal, prefetches = false): Promise<ObservedDatabase[]> {
     try {
-      return await this.#tryReconcile(touched, prefetchMax)
+      return await this.#tryReconcile(touched, prefetches)
     } catch (error) {
       if (!(error instanceof UnfollowedError)) throw error
       return await this.#parts.converge(error.collections, stopped)
@@ -138,12 +144,14 @@ export class DefinitionFollower {
   }
 
   /** Throws UnfollowedError when collections must be converged first. */
-  async #tryReconcile(touched: Touched, prefetchMax = 0): Promise<ObservedDatabase[]> {
+  async #tryReconcile(touched: Touched, prefetches = false): Promise<ObservedDatabase[]> {
     const { shared, definitions, coordination, store } = this.#parts
     const observed: ObservedDatabase[] = []
     const reconcile = async (): Promise<void> => {
       for (const [database, uuids] of touched) {
-        observed.push(await definitions.reconcile(database, uuids, 'copied', prefetchMax))
+        const isBurst = performance.now() - (this.#reconciledAt.get(database) ?? Number.NEGATIVE_INFINITY) < burstMS
+        observed.push(await definitions.reconcile(database, uuids, 'copied', prefetches || isBurst))
+        this.#reconciledAt.set(database, performance.now())
       }
     }
     await this.#gate(() => shared.exclusively(reconcile))
@@ -166,7 +174,9 @@ export class DefinitionFollower {
       // A single instance acts at once in `follow`, except at a barrier that it reached while there were others.
       const actsAlone = coordination.members.length <= 1 && coordination.ownsAll && !this.#waits
       if (!coordination.leading || actsAlone) continue
-      const barrier = await barriers.next()
+      const { hasOpenBarrier, readAt } = coordination.observed
+      const noneIsOpen = !this.#waits && !hasOpenBarrier && performance.now() - readAt < recentMS
+      const barrier = noneIsOpen ? null : await barriers.next()
       if (!barrier) {
         this.barrierWaitsFor = []
         continue
@@ -180,7 +190,7 @@ export class DefinitionFollower {
       const began = performance.now()
       await this.#takeOver()
       this.#parts.atStep('barrier')
-      const observed = await this.#reconcile(barrier.touched, ended, prefetchAtBarrier)
+      const observed = await this.#reconcile(barrier.touched, ended, true)
       this.#parts.atStep('barrierDone')
       await barriers.done(barrier, observed)
       this.#parts.context.journal?.('barrier led', {

@@ -4,6 +4,7 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { duringAny } from '../domain/during-any.ts'
 import { assert, StoppedError } from '../domain/errors.ts'
+import { both } from '../domain/in-parallel.ts'
 import { LongWait } from '../domain/long-wait.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import type { Metadata } from '../mongo/metadata.ts'
@@ -169,8 +170,8 @@ export class OwnedPartitions {
     await coordination.release(leaving)
     if (claims.length === 0) return new Map()
     await metadata.collections.claimCopies(new Map(claims))
-    await this.#parts.reload()
-    const positions = await metadata.loadPartitions()
+    // Only the owner of a partition stores its position, so the positions are read at the same time.
+    const [positions] = await both(metadata.loadPartitions(), this.#parts.reload())
     for (const entry of catalog.entries()) {
       if (claims.every(([partition]) => entry.endedPartitions.has(partition))) entry.state = 'copied'
       else if (entry.totalCopied === null) entry.state = 'copying'

@@ -40,11 +40,17 @@ export interface CommitParts {
 }
 
 /** Returns the databases whose definitions must be read: the selected ones on the source, and those in the catalog. */
-export async function databasesOf({ source, selection, catalog, context }: CommitParts): Promise<Set<string>> {
-  const databases = await retry('listing databases', context, async () =>
-    selection.databases(await listDatabases(source)),
-  )
-  return new Set([...databases, ...catalog.databases()])
+export async function databasesOf(parts: CommitParts): Promise<Set<string>> {
+  return new Set([...(await selectedDatabases(parts)), ...parts.catalog.databases()])
+}
+
+/** Returns the databases of the source with selected namespaces. */
+export async function selectedDatabases({
+  source,
+  selection,
+  context,
+}: Pick<CommitParts, 'source' | 'selection' | 'context'>): Promise<string[]> {
+  return await retry('listing databases', context, async () => selection.databases(await listDatabases(source)))
 }
 
 /** Collections processed in parallel by steps that run several commands for each. */

@@ -1,5 +1,6 @@
 import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
+import { both } from '../domain/in-parallel.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -16,12 +17,19 @@ const blockedMode = 2
  * again succeeds, so both commands are repeatable.
  *
  * @param fencedBy the destination, whose lease decides which instance may block or unblock either cluster
+ * @param allowed nothing is changed before this resolves
  */
-export async function setWriteBlocking(cluster: Cluster, blocked: boolean, fencedBy = cluster): Promise<void> {
+export async function setWriteBlocking(
+  cluster: Cluster,
+  blocked: boolean,
+  fencedBy = cluster,
+  allowed: Promise<void> = Promise.resolve(),
+): Promise<void> {
   const fence = (): void => fencedBy.fence()
   fence()
   // A block is not set again, because 6.0.27 then briefly reports no block (measured: 7 of 339 polls of serverStatus).
-  if (blocked && (await isKnownToBlock(cluster))) return
+  const [isBlocked] = await both(blocked ? isKnownToBlock(cluster) : Promise.resolve(false), allowed)
+  if (isBlocked) return
   try {
     // The server does not treat this command as a write, so the fence is checked when the command is sent. Otherwise a
     // process could undo what its successor has set: lift its block, or block a cluster that it has unblocked.

@@ -4,7 +4,7 @@ import { type CampaignInput, electionMachine } from '../../machines/election.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { both } from '../domain/in-parallel.ts'
-import { isAlive, isExpired, type OwnerToken, ownerToken, parseOwner } from '../domain/owner.ts'
+import { isAlive, isExpired, type OwnerToken, ownerToken } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Lease } from '../mongo/lease.ts'
 import type { LeaseLoss } from '../mongo/lease-watch.ts'
@@ -13,8 +13,9 @@ import { ClaimNumbers } from './claim-numbers.ts'
 import { Evictions } from './evictions.ts'
 import type { StoreFailureDetector } from './failure-detector.ts'
 import type { Liveness } from './liveness.ts'
+import { haveOthersAll, otherOwners } from './other-owners.ts'
 import { OwnershipLog } from './ownership-log.ts'
-import { holderOf, type Ownership, OwnershipStore } from './ownership-store.ts'
+import { type Claim, type ClaimKey, holderOf, type Ownership, OwnershipStore, unread } from './ownership-store.ts'
 import { PartitionClaims } from './partition-claims.ts'
 
 export interface CoordinationParts {
@@ -50,7 +51,7 @@ export class Coordination {
   #lastHolder: string | null = null
   #atWork = false
   #stoppedFor = 0
-  #observed: Ownership = { leases: [], claims: new Map() }
+  #observed = unread
   #term = 0
   #change = deferred<void>()
   #wake = new AbortController()
@@ -66,6 +67,7 @@ export class Coordination {
     this.#claims = new PartitionClaims({
       ...{ id, partitions, lease, context, store: this.#store, log: this.#log },
       closeWrites: () => this.#closeWrites(),
+      record: (...taken) => this.#record(...taken),
       onGivenBack: () => this.notify(),
     })
     this.#evictions = new Evictions({
@@ -130,6 +132,11 @@ export class Coordination {
     return this.#claims.staying
   }
 
+  /** The ownership as the last round read it. */
+  get observed(): Readonly<Ownership> {
+    return this.#observed
+  }
+
   /** True when this instance owns every partition and no partition is assigned to another instance. */
   get ownsAll(): boolean {
     return this.held.size === this.#parts.partitions && this.staying.size === this.held.size
@@ -142,22 +149,12 @@ export class Coordination {
 
   /** True when every partition is owned by other instances whose lease terms have not expired. */
   get othersHaveAll(): boolean {
-    const own = this.#parts.id
-    const isOthers = (partition: number): boolean => {
-      const owner = this.#observed.claims.get(partition)?.owner
-      return !!owner && !this.isExpired(owner) && parseOwner(owner).id !== own
-    }
-    return Array.from({ length: this.#parts.partitions }, (_, partition) => partition).every(isOthers)
+    return haveOthersAll(this.#observed, this.#parts)
   }
 
   /** mongosyncIDs of the other instances that own partitions. */
   get otherOwners(): string[] {
-    const owners = [...this.#observed.claims].flatMap(([key, { owner }]) =>
-      key === 'coordinator' || !owner ? [] : [owner],
-    )
-    const ids = new Set(owners.filter((owner) => !this.isExpired(owner)).map((owner) => parseOwner(owner).id))
-    ids.delete(this.#parts.id)
-    return [...ids].sort()
+    return otherOwners(this.#observed, this.#parts)
   }
 
   /** mongosyncIDs of the instances that hold a lease, this one included. */
@@ -373,14 +370,27 @@ export class Coordination {
     await this.#claims.share(observed, token, releases)
   }
 
+  /** The work under a claim does not wait for the history. Over distance that would delay every start and takeover. */
+  #record(taken: ReadonlyMap<ClaimKey, Claim | undefined>, owner: OwnerToken, since: Date): void {
+    const recording = this.#store.record(taken, owner, since)
+    this.#parts.destination.endLater(
+      recording.catch((error) => this.#parts.context.onRetry?.('adding to the history of owners', error)),
+    )
+  }
+
   async #campaign(): Promise<boolean> {
     const { claims } = this.#observed
     const observed = claims.get('coordinator')
     const owner = this.token
-    const won = await this.#store.claim('coordinator', observed, owner)
-    // The term is set at once, because writes of this term carry its epoch.
-    if (won) this.#term = (observed?.epoch ?? 0) + 1
-    if (won) claims.set('coordinator', { owner, epoch: (observed?.epoch ?? 0) + 1, last: { owner, since: new Date() } })
+    const since = new Date()
+    const won = await this.#store.take('coordinator', observed, owner, since)
+    if (won) {
+      const epoch = (observed?.epoch ?? 0) + 1
+      // The term is set at once, because writes of this term carry its epoch.
+      this.#term = epoch
+      claims.set('coordinator', { owner, epoch, last: { owner, since } })
+      this.#record(new Map([['coordinator', observed]]), owner, since)
+    }
     this.#log.coordinator(claims.get('coordinator'), this.token)
     return won
   }

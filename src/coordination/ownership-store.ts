@@ -4,8 +4,8 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
 import { givenUp, LeaseWatch } from '../mongo/lease-watch.ts'
 import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
-import { drainedEpoch, isEvicted, leaseFields } from '../mongo/stored-names.ts'
-import { UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
+import { drainedEpoch, isEvicted, leaseFields, syncStateCollection } from '../mongo/stored-names.ts'
+import { type StatementFailure, UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions } from '../mongo/write-sessions.ts'
 
 /** The coordinator role, or a partition by its number. */
@@ -22,6 +22,21 @@ export interface Claim {
 export interface Ownership {
   leases: LeaseView[]
   claims: Map<ClaimKey, Claim>
+  /** The revision of the stored sync state; null if none is stored. */
+  revision: number | null
+  /** True if a barrier is stored that is not done. */
+  hasOpenBarrier: boolean
+  /** When the read was sent (ms, `performance.now()`). */
+  readAt: number
+}
+
+/** The ownership before the first read. */
+export const unread: Ownership = {
+  leases: [],
+  claims: new Map(),
+  revision: null,
+  hasOpenBarrier: false,
+  readAt: Number.NEGATIVE_INFINITY,
 }
 
 const timeoutMS = 5_000
@@ -60,13 +75,41 @@ export class OwnershipStore {
   }
 
   /**
-   * Reads the leases before the claims. A claim that is made between the two reads cannot make an expired owner appear
-   * alive, because an expired lease term stays expired.
+   * Reads everything that a round needs with one command. The server reads the leases before the claims: a claim that is
+   * made between the two reads cannot make an expired owner appear alive, because an expired lease term stays expired. It
+   * opens a collection when it has read the one before it to its end (`DocumentSourceUnionWith::doGetNext` in
+   * document_source_union_with.cpp).
    */
   async read(): Promise<Ownership> {
-    const leases = await this.#aggregate('leases', [{ $match: { _id: { $regex: `^${instancePrefix}` } } }])
-    const claims = await this.#aggregate('ownership', [])
+    const readAt = performance.now()
+    const rows = await this.#aggregate('leases', [
+      { $match: { _id: { $regex: `^${instancePrefix}` } } },
+      { $set: { part: 'lease' } },
+      { $unionWith: { coll: 'ownership', pipeline: [{ $set: { part: 'claim' } }] } },
+      {
+        $unionWith: {
+          coll: syncStateCollection,
+          pipeline: [{ $match: { _id: 'sync' } }, { $project: { revision: 1 } }, { $set: { part: 'sync' } }],
+        },
+      },
+      {
+        $unionWith: {
+          coll: 'barriers',
+          pipeline: [
+            { $match: { done: false } },
+            { $limit: 1 },
+            { $project: { done: 1 } },
+            { $set: { part: 'barrier' } },
+          ],
+        },
+      },
+    ])
+    const partsOf = (part: string): Document[] => rows.filter((row) => row['part'] === part)
+    const [leases, claims] = [partsOf('lease'), partsOf('claim')]
     return {
+      revision: (partsOf('sync')[0]?.['revision'] as number | undefined) ?? null,
+      hasOpenBarrier: partsOf('barrier').length > 0,
+      readAt,
       leases: leases.map((lease) => ({
         id: lease['owner'] as string,
         epoch: lease['epoch'] as number,
@@ -104,24 +147,58 @@ export class OwnershipStore {
    * @returns true when `owner` now owns the claim
    */
   async claim(key: ClaimKey, observed: Claim | undefined, owner: OwnerToken): Promise<boolean> {
-    const epoch = (observed?.epoch ?? 0) + 1
-    const last = { owner, since: new Date() }
-    const set = { $set: { owner, epoch, last, schemaVersion: 1 } }
-    const filter = observed
-      ? { _id: key, epoch: observed.epoch, owner: observed.owner }
-      : { _id: key, epoch: { $exists: false } }
-    if (!(await this.#update('ownership', filter, set, !observed))) return false
-    const lines = [
-      ...(observed ? [historyLine(key, observed.epoch, observed.last)] : []),
-      historyLine(key, epoch, last),
-    ]
-    await this.#write({ update: 'ownershipHistory', updates: lines })
-    const pruned = Array.from({ length: prunedAtOnce }, (_, at) => epoch - historyMax - at).filter((one) => one > 0)
-    if (pruned.length > 0) {
-      const q = { _id: { $in: pruned.map((one) => historyID(key, one)) } }
-      await this.#write({ delete: 'ownershipHistory', deletes: [{ q, limit: 0 }] })
-    }
+    const since = new Date()
+    if (!(await this.take(key, observed, owner, since))) return false
+    await this.record(new Map([[key, observed]]), owner, since)
     return true
+  }
+
+  /** Like `claim`, but leaves the history to `record`, for which the new owner need not wait. */
+  async take(key: ClaimKey, observed: Claim | undefined, owner: OwnerToken, since: Date): Promise<boolean> {
+    const { q, u, upsert } = takeStatement(key, observed, owner, since)
+    return await this.#update('ownership', q, u, upsert)
+  }
+
+  /**
+   * Takes several claims in one round trip, each as `take` does. One that another owner has taken does not prevent the
+   * others.
+   * @returns the claims that `owner` now owns
+   */
+  async takeAll(
+    observed: ReadonlyMap<ClaimKey, Claim | undefined>,
+    owner: OwnerToken,
+    since: Date,
+  ): Promise<Set<ClaimKey>> {
+    const keys = [...observed.keys()]
+    if (keys.length === 0) return new Set()
+    const updates = keys.map((key) => takeStatement(key, observed.get(key), owner, since))
+    const { reply, failed } = await this.#metadata.write({ update: 'ownership', updates, ordered: false })
+    const other = failed.find((one) => one.code !== code.duplicateKey)
+    if (other) throw notStored(other)
+    const refused = new Set(failed.map(({ index }) => index))
+    const accepted = keys.filter((_, index) => !refused.has(index))
+    if (reply['n'] === accepted.length) return new Set(accepted)
+    // A statement without an upsert that matches nothing is no error, and the reply does not name it.
+    const stored = await this.#aggregate('ownership', [{ $match: { _id: { $in: accepted } } }])
+    const epochOf = new Map(stored.filter((one) => one['owner'] === owner).map((one) => [one['_id'], one['epoch']]))
+    return new Set(accepted.filter((key) => epochOf.get(key) === (observed.get(key)?.epoch ?? 0) + 1))
+  }
+
+  /**
+   * Adds claims that were taken to the history. If this fails, their next owners add them, because a claim itself stores
+   * its last owner.
+   * @param taken each claim as it was read before
+   */
+  async record(taken: ReadonlyMap<ClaimKey, Claim | undefined>, owner: OwnerToken, since: Date): Promise<void> {
+    if (taken.size === 0) return
+    const lines = [...taken].flatMap(([key, observed]) => [
+      ...(observed ? [historyLine(key, observed.epoch, observed.last)] : []),
+      historyLine(key, (observed?.epoch ?? 0) + 1, { owner, since }),
+    ])
+    await this.#write({ update: 'ownershipHistory', updates: lines })
+    const pruned = [...taken].flatMap(([key, observed]) => prunedOf(key, (observed?.epoch ?? 0) + 1))
+    if (pruned.length === 0) return
+    await this.#write({ delete: 'ownershipHistory', deletes: [{ q: { _id: { $in: pruned } }, limit: 0 }] })
   }
 
   /**
@@ -181,8 +258,25 @@ export class OwnershipStore {
     const [first] = failed
     if (!first) return reply
     if (first.code === code.duplicateKey) return null
-    throw new Error(`ownership could not be stored: ${first.errmsg}`)
+    throw notStored(first)
   }
+}
+
+function notStored({ errmsg }: StatementFailure): Error {
+  return new Error(`ownership could not be stored: ${errmsg}`)
+}
+
+/** Matches only the claim as it was read, so that one of several contenders wins it. */
+function takeStatement(
+  key: ClaimKey,
+  observed: Claim | undefined,
+  owner: OwnerToken,
+  since: Date,
+): { q: Document; u: Document; upsert: boolean } {
+  const epoch = (observed?.epoch ?? 0) + 1
+  const u = { $set: { owner, epoch, last: { owner, since }, schemaVersion: 1 } }
+  if (!observed) return { q: { _id: key, epoch: { $exists: false } }, u, upsert: true }
+  return { q: { _id: key, epoch: observed.epoch, owner: observed.owner }, u, upsert: false }
 }
 
 /** mongosyncID of the instance that holds the claim; null when none does. */
@@ -192,6 +286,12 @@ export function holderOf(claim: Claim | undefined): string | null {
 
 function historyID(key: ClaimKey, epoch: number): string {
   return `${key}:${epoch}`
+}
+
+/** The `_id`s of the history that a claim with this epoch makes superfluous. */
+function prunedOf(key: ClaimKey, epoch: number): string[] {
+  const epochs = Array.from({ length: prunedAtOnce }, (_, at) => epoch - historyMax - at)
+  return epochs.filter((one) => one > 0).map((one) => historyID(key, one))
 }
 
 function historyLine(key: ClaimKey, epoch: number, { owner, since }: Claim['last']): Document {

@@ -3,7 +3,7 @@ import { isAlive, isExpired, type OwnerToken, ownerToken } from '../domain/owner
 import type { Lease } from '../mongo/lease.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { OwnershipLog } from './ownership-log.ts'
-import type { Ownership, OwnershipStore } from './ownership-store.ts'
+import type { Claim, ClaimKey, Ownership, OwnershipStore } from './ownership-store.ts'
 
 export interface PartitionClaimsParts {
   /** mongosyncID. */
@@ -19,6 +19,8 @@ export interface PartitionClaimsParts {
    * owner.
    */
   closeWrites: () => Promise<void>
+  /** Adds claims that this owner has taken to the history, in the background. */
+  record: (taken: ReadonlyMap<ClaimKey, Claim | undefined>, owner: OwnerToken, since: Date) => void
   /** Called when `share` has given partitions back. */
   onGivenBack: () => void
 }
@@ -98,7 +100,7 @@ export class PartitionClaims {
    * @param releases value of `releases` when the ownership was read
    */
   async share({ leases, claims }: Ownership, token: OwnerToken, releases: number): Promise<void> {
-    const { id, partitions, lease, store, log, closeWrites, onGivenBack } = this.#parts
+    const { id, partitions, lease, store, log, closeWrites, record, onGivenBack } = this.#parts
     const held = new Map<number, number>()
     const owners: (OwnerToken | null)[] = []
     for (let partition = 0; partition < partitions; partition++) {
@@ -115,15 +117,15 @@ export class PartitionClaims {
     const mine = [...wanted.keys()].filter((partition) => wanted[partition] === token)
     if (this.#takesWork) {
       const free = mine.filter((partition) => owners[partition] === null)
-      const claimed: number[] = []
-      await Promise.all(
-        free.map(async (partition) => {
-          const claim = claims.get(partition)
-          if (!(await store.claim(partition, claim, token))) return
-          held.set(partition, (claim?.epoch ?? 0) + 1)
-          claimed.push(partition)
-        }),
+      const since = new Date()
+      const taken = await store.takeAll(
+        new Map(free.map((partition) => [partition, claims.get(partition)])),
+        token,
+        since,
       )
+      const claimed = free.filter((partition) => taken.has(partition))
+      for (const partition of claimed) held.set(partition, (claims.get(partition)?.epoch ?? 0) + 1)
+      record(new Map(claimed.map((partition) => [partition, claims.get(partition)])), token, since)
       log.claimed(claimed, claims)
     }
     if (this.#yields && held.size > 0) {

@@ -24,6 +24,8 @@ export interface PeersParts {
 }
 
 const waitMS = 250
+/** How long a read of the ownership shows that the sync's state is current, ms. Rounds follow each other more quickly. */
+const currentMS = 1_000
 /** Age, in ms, from which a request may be replaced while other instances are alive and none of them is COMMITTING. */
 const requestPatienceMS = 10_000
 
@@ -32,6 +34,7 @@ export class Peers {
   readonly #parts: PeersParts
   /** mongosyncIDs of the instances that the sync waits for, as shown to the operator. */
   waitingFor: string[] = []
+  #electing: { term: number; stored: Promise<SyncSnapshot> } | null = null
 
   constructor(parts: PeersParts) {
     this.#parts = parts
@@ -45,6 +48,16 @@ export class Peers {
   /** The same state in the form that the instance machine takes. */
   get view(): SyncView {
     return this.#parts.store.view
+  }
+
+  /**
+   * True if nothing is to be done at the moment and a recent round of the coordination has found no event that was stored
+   * after `sync` was loaded. `sync` then need not be loaded again.
+   */
+  get isCurrent(): boolean {
+    const { coordination, store } = this.#parts
+    const { revision, readAt } = coordination.observed
+    return this.sync.matches('replicating') && revision === store.revision && performance.now() - readAt < currentMS
   }
 
   /** @param until cancels the read, which then rejects with StoppedError */
@@ -65,7 +78,16 @@ export class Peers {
   async elected(): Promise<SyncSnapshot> {
     const { term } = this.worked
     if (this.sync.context.term >= term) return this.sync
-    return await this.#parts.store.send({ type: 'coordinator.elected', term })
+    // The first works of a term begin at the same time, and share this write.
+    if (this.#electing?.term !== term) {
+      const electing = { term, stored: this.#parts.store.send({ type: 'coordinator.elected', term }) }
+      this.#electing = electing
+      const end = (): void => {
+        if (this.#electing === electing) this.#electing = null
+      }
+      electing.stored.then(end, end)
+    }
+    return await this.#electing.stored
   }
 
   /**
@@ -262,16 +284,16 @@ export class Peers {
   }
 
   /**
-   * Resolves together with `Coordination.changed`, or after `waitMS` at the latest. Throws StoppedError when `signal`
+   * Resolves together with `Coordination.changed`, or after `longestMS` at the latest. Throws StoppedError when `signal`
    * is aborted.
    */
-  async wait(signal: AbortSignal): Promise<void> {
+  async wait(signal: AbortSignal, longestMS = waitMS): Promise<void> {
     if (signal.aborted) throw new StoppedError()
     // AbortSignal.any would leak: `signal` lives as long as the sync and would retain every dependent signal.
     const waking = new AbortController()
     const wake = (): void => waking.abort()
     signal.addEventListener('abort', wake, { once: true })
-    const paused = sleep(waitMS, undefined, { signal: waking.signal }).catch(() => {})
+    const paused = sleep(longestMS, undefined, { signal: waking.signal }).catch(() => {})
     await Promise.race([paused, this.#parts.coordination.changed()])
     signal.removeEventListener('abort', wake)
     wake()

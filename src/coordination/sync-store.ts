@@ -55,6 +55,11 @@ export class SyncStore {
     return viewOf(this.#latest.snapshot, this.#latest.revision ?? 0)
   }
 
+  /** The revision of `latest`; null if nothing is stored, and undefined before the first read. */
+  get revision(): number | null | undefined {
+    return this.#isLoaded ? this.#latest.revision : undefined
+  }
+
   /** The destination's cluster time in its newest reply. Unlike the clocks of hosts, it is the same for all instances. */
   get clusterTime(): ClusterTime {
     return this.#destination.latest

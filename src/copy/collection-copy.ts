@@ -34,6 +34,8 @@ export interface CollectionCopyParts extends Omit<CopySegmentParts, 'isKnown' | 
   coordination: Coordination
   /** Reloads the catalog that the coordinator has stored. */
   reload: () => Promise<void>
+  /** The term of this instance as coordinator in which the catalog was loaded; null if it did not coordinate then. */
+  loadedInTerm: number | null
   /** Reads from the stored progress how many bytes this instance has copied. */
   loadCopiedBytes: () => Promise<void>
   /** The number of partitions of the sync. A collection is copied when all partitions have ended its copy. */
@@ -64,6 +66,8 @@ export class CollectionCopy {
   #claimNumber: number
   /** Claimed segments whose copy has not begun. */
   readonly #claimed = new Map<string, Segment>()
+  /** Segments that this instance has claimed when it opened their plan, and that `claim` has not returned yet. */
+  #claimedOnOpening: Segment[] = []
   /** The background reads that find collections whose copy has ended; null while none runs. */
   #background: Promise<void> | null = null
   /** True if another background read is due, because a segment ended after the last one began. */
@@ -77,6 +81,7 @@ export class CollectionCopy {
 
   constructor(parts: CollectionCopyParts) {
     this.#parts = parts
+    this.#reloadedInTerm = parts.loadedInTerm
     this.#claimNumber = parts.coordination.segmentClaims.next(Date.now())
     this.#signal = AbortSignal.any([parts.context.signal, this.#stop.signal])
     this.#work = new TrackedWork(this.#signal)
@@ -105,8 +110,11 @@ export class CollectionCopy {
    * may end its part of a collection before the others.
    */
   survey(): Promise<boolean> {
-    const { catalog, metadata, reload, partitionCount } = this.#parts
+    const { catalog, metadata, reload, partitionCount, coordination } = this.#parts
     return this.#work.run(async () => {
+      // Only the coordinator plans, so a collection that is not planned in its catalog is not copied.
+      const isCurrent = coordination.leading && this.#reloadedInTerm === coordination.coordinatorEpoch
+      if (isCurrent && catalog.entries().some(isUnplanned)) return false
       const [copying] = await both(metadata.collections.copying(partitionCount, this.#signal), this.#reloadInTerm())
       if (copying.length > 0) return false
       await reload()
@@ -247,6 +255,9 @@ export class CollectionCopy {
 
   async #claim(): Promise<Segment[]> {
     const { coordination, metadata } = this.#parts
+    const opened = this.#claimedOnOpening
+    this.#claimedOnOpening = []
+    if (opened.length > 0) return opened
     const limit = coordination.members.length <= 1 ? claimedAlone : claimedShared
     const isExpired = (owner: string): boolean => coordination.isExpired(owner)
     for (let attempt = 0; attempt < claimAttempts; attempt++) {
@@ -294,7 +305,6 @@ export class CollectionCopy {
   async #plan(): Promise<void> {
     const { metadata, source, order, context, catalog, reload } = this.#parts
     const isReloaded = await this.#openPlanned()
-    const isUnplanned = (entry: CatalogEntry): boolean => entry.state === 'copying' && !entry.planned
     if (!catalog.entries().some(isUnplanned)) return
     // An earlier coordinator may have planned a collection in the meantime. Planning it again would remove segments
     // that are being copied.
@@ -325,7 +335,15 @@ export class CollectionCopy {
     // The collections that were not saved are planned again if they still exist, perhaps by a later coordinator, which
     // first removes the segments stored here.
     for (const entry of known) entry.planned = saved.has(entry.uuid)
-    await metadata.segments.open([...saved], segments)
+    // A single instance claims what it opens, which saves the round trips of a claim. Several instances share the segments.
+    const { coordination } = this.#parts
+    const isAlone = coordination.members.length <= 1 && segments.length <= claimedAlone
+    const claim = isAlone ? { owner: coordination.token, number: coordination.segmentClaims.next() } : null
+    if (claim) {
+      this.#claimNumber = claim.number
+      coordination.segmentClaims.claimedBy(claim.owner)
+    }
+    this.#claimedOnOpening = await metadata.segments.open([...saved], segments, claim)
   }
 
   #logPhase(phase: CopyPhase): void {
@@ -367,4 +385,8 @@ export class CollectionCopy {
     // A segment that is not released becomes free when this instance's lease term expires.
     await metadata.segments.release(coordination.token, this.#claimNumber).catch(() => {})
   }
+}
+
+function isUnplanned(entry: CatalogEntry): boolean {
+  return entry.state === 'copying' && !entry.planned
 }

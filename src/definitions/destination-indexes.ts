@@ -130,10 +130,13 @@ export class DestinationIndexes {
     wanted: IndexSpecification[],
     shardKey: ShardKey | null = entry.shardKey,
   ): Promise<boolean> {
-    const dropOthers = () => this.dropIndexesExcept(entry, wanted, (all) => this.#droppable(all, wanted, shardKey))
-    let dropped = await dropOthers()
+    const dropOthers = (known?: ExistingIndexes) =>
+      this.dropIndexesExcept(entry, wanted, (all) => this.#droppable(all, wanted, shardKey), known)
+    const existing = await this.#existingIndexes(entry)
+    let dropped = await dropOthers(existing)
     const expiryAdded = await this.#addExpiry(entry, wanted)
-    const created = await this.#createIndexes(entry, wanted, this.#due(entry, wanted, shardKey))
+    const remaining = dropped || expiryAdded ? null : existing.indexes
+    const created = await this.#createIndexes(entry, wanted, this.#due(entry, wanted, shardKey), remaining)
     // Drops an index that was kept because no other index supported the shard key.
     if (created && entry.shardKey) dropped = (await dropOthers()) || dropped
     if (expiryAdded) return true
@@ -194,13 +197,15 @@ export class DestinationIndexes {
    * Drops the destination's indexes that are not in `wanted` or that cannot become the wanted index. Returns true if it
    * dropped one.
    * @param droppable selects the existing indexes that may be dropped
+   * @param known the existing indexes if they were just read
    */
   async dropIndexesExcept(
     entry: CatalogEntry,
     wanted: IndexSpecification[],
     droppable: (all: IndexSpecification[]) => IndexSpecification[] = (all) => all,
+    known?: ExistingIndexes,
   ): Promise<boolean> {
-    const existing = await this.#existingIndexes(entry)
+    const existing = known ?? (await this.#existingIndexes(entry))
     const byName = new Map(wanted.map((one) => [indexName(one), one]))
     let dropped = false
     const isWanted = (one: IndexSpecification): boolean => {
@@ -329,6 +334,7 @@ export class DestinationIndexes {
   }
 
   async #build(entry: CatalogEntry, specifications: IndexSpecification[]): Promise<void> {
+    this.#throwIfStopped()
     const indexes = specifications.map(
       (one) => new RawValue(typedDocument(buildDocument(indexWhileDeferred(one, entry.wanted.options)))),
     )

@@ -1,4 +1,4 @@
-import { secondaryIndexes } from '../domain/definition.ts'
+import { type IndexSpecification, secondaryIndexes } from '../domain/definition.ts'
 import { type ExistingDefinition, existingIndexes } from '../domain/existing-indexes.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { internalDatabasePatterns, isUserCollection } from '../domain/namespace.ts'
@@ -144,17 +144,31 @@ async function listEach(
 }
 
 /**
+ * Returns the finished secondary indexes of a database's collections, by UUID, with one command. Returns null if
+ * `$listCatalog` is not usable. A difference from other indexes must be confirmed by listIndexes (`listClusterCatalog`).
+ */
+export async function readIndexesAtOnce(
+  cluster: Cluster,
+  database: string,
+): Promise<Map<string, IndexSpecification[]> | null> {
+  const catalog = await readCatalog(cluster, database)
+  return catalog && new Map((catalog.get(database) ?? []).map(({ uuid, indexes }) => [uuid, indexes]))
+}
+
+/**
  * Reads `$listCatalog`. Returns null if the stage is not usable: on a release before 6.0, without the privileges, and
  * through mongos. There, every shard returns its own catalog, including collections of which it no longer has
  * documents.
+ * @param only reads only this database
  */
-async function readCatalog(cluster: Cluster): Promise<ClusterCatalog | null> {
+async function readCatalog(cluster: Cluster, only?: string): Promise<ClusterCatalog | null> {
   if (cluster.sharded || cluster.before6) return null
+  const databases = only === undefined ? { $nin: internalDatabasePatterns } : cluster.names.onDestination(only)
   let rows: Buffer[]
   try {
     rows = await RawCursor.readAll(cluster, 'admin', {
       aggregate: 1,
-      pipeline: [{ $listCatalog: {} }, { $match: { db: { $nin: internalDatabasePatterns } } }],
+      pipeline: [{ $listCatalog: {} }, { $match: { db: databases } }],
       cursor: { batchSize: 1_000_000 },
       // Overrides the cluster's default read concern and reads the primary's current state, as listCollections does.
       readConcern: { level: 'local' },

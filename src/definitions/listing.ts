@@ -177,20 +177,48 @@ export async function readCommitted<T>(
   read: () => Promise<T>,
   before: () => Promise<unknown> = async () => {},
 ): Promise<T> {
+  const { result, proven } = await readUnproven(cluster, read, before)
+  await proven
+  return result
+}
+
+/** A result of a read of the catalog. It may be used irrevocably only when `proven` has resolved. */
+export interface Unproven<T> {
+  result: T
+  /** Rejects with TransientReplyError if the result may be rolled back. */
+  proven: Promise<void>
+}
+
+/**
+ * Like `readCommitted`, but resolves before the proof, so that work which can be repeated does not wait for it.
+ * @param election the result of `electionOf` before the read; by default it is read here
+ */
+export async function readUnproven<T>(
+  cluster: Cluster,
+  read: () => Promise<T>,
+  before: () => Promise<unknown> = async () => {},
+  election?: Promise<string>,
+): Promise<Unproven<T>> {
   if (cluster.sharded) {
     await before()
-    const first = await read()
+    const result = await read()
     await appendOplogNote(cluster, 'catalog read')
-    if (!isDeepStrictEqual(first, await read())) throw new TransientReplyError('the catalog changed while it was read')
-    return first
+    if (!isDeepStrictEqual(result, await read())) throw new TransientReplyError('the catalog changed while it was read')
+    return { result, proven: Promise.resolve() }
   }
-  const [election] = await both(electionOf(cluster), before())
+  const [elected] = await both(election ?? electionOf(cluster), before())
   const result = await read()
+  const proven = proveElected(cluster, elected)
+  proven.catch(() => {})
+  return { result, proven }
+}
+
+async function proveElected(cluster: Cluster, election: string): Promise<void> {
   await appendOplogNote(cluster, 'catalog read')
   // This must not run in parallel with the no-op, which another primary could acknowledge after this reply.
-  const after = await electionOf(cluster)
-  if (election !== after) throw new TransientReplyError('the primary changed during a catalog read')
-  return result
+  if (election !== (await electionOf(cluster))) {
+    throw new TransientReplyError('the primary changed during a catalog read')
+  }
 }
 
 /**
@@ -203,7 +231,8 @@ export async function proveGone(cluster: Cluster, database: string, uuid: string
   if (listed.some((one) => one.uuid === uuid)) throw new TransientReplyError('a drop on the source was rolled back')
 }
 
-async function electionOf(cluster: Cluster): Promise<string> {
+/** Identifies the primary and its term, on a replica set. */
+export async function electionOf(cluster: Cluster): Promise<string> {
   const hello = await cluster.read('admin', { hello: 1 })
   return String(hello['electionId'])
 }

@@ -42,6 +42,12 @@ export function isNotAfter(one: StreamPosition, other: StreamPosition): boolean 
   return other.kind === 'token' && one.token._data === other.token._data
 }
 
+export function isSamePosition(one: StreamPosition, other: StreamPosition): boolean {
+  if (one.time !== other.time) return false
+  if (one.kind === 'time') return other.kind === 'time'
+  return other.kind === 'token' && one.token._data === other.token._data
+}
+
 export interface StreamBatch {
   events: Buffer[]
   /**

@@ -253,6 +253,17 @@ export class Cluster {
     return this.client.startSession({ causalConsistency: false })
   }
 
+  /**
+   * Opens connections ahead of their use, in the background. Over distance, a connection that is opened when it is needed
+   * delays its first command by the round trips of the handshakes. The pings are sent at the same time, so most of them get
+   * a connection of their own.
+   */
+  openConnections(count = connectionsAhead): void {
+    const pings = Array.from({ length: count }, () => this.read('admin', { ping: 1 }))
+    // The work that needs the cluster reports that it does not answer.
+    void Promise.allSettled(pings)
+  }
+
   /** Lets this work, which never rejects, end in the background. `close` waits for it. */
   endLater(work: Promise<void>): void {
     this.#ending.add(work)
@@ -266,6 +277,9 @@ export class Cluster {
   }
 }
 
+/** With the connections of `readFacts`, about as many as a start uses at the same time. */
+const connectionsAhead = 8
+
 /**
  * Opening a connection takes two round trips, and three to five with TLS and authentication. By default the driver opens
  * two at a time per server, so work that begins in parallel would wait for connections. `maxConnecting` of the connection
@@ -273,7 +287,7 @@ export class Cluster {
  * (https://www.mongodb.com/docs/drivers/node/current/connect/connection-options/).
  */
 function connectionsAtOnce(uri: string): { maxConnecting?: number } {
-  return /[?&]maxConnecting=/i.test(uri) ? {} : { maxConnecting: 8 }
+  return /[?&]maxConnecting=/i.test(uri) ? {} : { maxConnecting: 32 }
 }
 
 /** The commands to which a server applies `defaultMaxTimeMS`. */

@@ -3,14 +3,14 @@ import type { Document } from 'mongodb'
 import { StoppedError } from '../domain/errors.ts'
 import { type OwnerToken, ownerToken } from '../domain/owner.ts'
 import type { Cluster } from './cluster.ts'
-import { code, TransientReplyError } from './errors.ts'
+import { TransientReplyError } from './errors.ts'
 import { type HostMoment, hostClocks } from './host-clocks.ts'
 import { hostProcess } from './host-process.ts'
 import { type FailureDetector, givenUp, type LeaseLoss, LeaseWatch, leaseMS } from './lease-watch.ts'
 import { hasHolderEnded, predecessorsOf, writesEnded } from './predecessors.ts'
 import { type RetryContext, retry } from './retry.ts'
+import { leaseEnd, StoredLease } from './stored-lease.ts'
 import { isEvicted, leaseFields } from './stored-names.ts'
-import { UnfencedMetadata } from './unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions, sessionsFor, WriteSessions } from './write-sessions.ts'
 
 const renewMS = 2_500
@@ -41,7 +41,7 @@ export class Lease {
   /** The sessions that carry every write under this lease. */
   readonly sessions: WriteSessions
   readonly #cluster: Cluster
-  readonly #metadata: UnfencedMetadata
+  readonly #stored: StoredLease
   readonly #name: string
   readonly #owner: LeaseOwner
   readonly #context: RetryContext
@@ -50,6 +50,7 @@ export class Lease {
   /** The epoch of a lease term that this object has requested and that has not begun yet; 0 if there is none. */
   #requestedEpoch = 0
   #holder: string | null = null
+  #expectsNone = false
   /** When the request that last confirmed the lease was sent. Null while this process does not hold the lease. */
   #confirmedAt: HostMoment | null = null
   #trouble: unknown = null
@@ -77,7 +78,7 @@ export class Lease {
   ) {
     this.#detector = detector
     this.#cluster = destination
-    this.#metadata = new UnfencedMetadata(destination, { timeoutMS: 5_000 })
+    this.#stored = new StoredLease(destination, name)
     this.#name = name
     this.#owner = owner
     this.#context = context
@@ -132,6 +133,11 @@ export class Lease {
     if (this.#confirmedAt === null || hostClocks.longestSince(this.#confirmedAt) > this.#validMS) {
       throw new TransientReplyError('the lease on the destination could not be renewed in time')
     }
+  }
+
+  /** The next attempt to take the lease first assumes that none is stored, which saves reading it. */
+  expectNone(): void {
+    this.#expectsNone = true
   }
 
   /** Called when another process has taken the lease or other instances have fenced this one. */
@@ -223,7 +229,7 @@ export class Lease {
     const drained = { $cond: [{ $gte: [stored, '$epoch'] }, this.#epoch + 1, stored] }
     const areDrained = !this.#context.signal.aborted && !this.sessions.areOpen
     const released = { expiresAt: givenUp, ...(areDrained ? { [leaseFields.drained]: drained } : {}) }
-    await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: released }]).catch(() => {})
+    await this.#stored.update({ epoch: this.#epoch }, [{ $set: released }]).catch(() => {})
   }
 
   /**
@@ -232,11 +238,23 @@ export class Lease {
    */
   async announce(state: { takesWork: boolean; atWork: boolean; stoppedFor?: number }): Promise<void> {
     if (!this.held) return
-    await this.#update({ _id: this.#name, epoch: this.#epoch }, { $set: state })
+    await this.#stored.update({ epoch: this.#epoch }, { $set: state })
   }
 
   async #tryAcquire(stopped: AbortSignal): Promise<boolean> {
-    const stored = await this.#find()
+    if (!this.#expectsNone) return await this.#tryTake(stopped, await this.#stored.find())
+    this.#expectsNone = false
+    try {
+      if (await this.#tryTake(stopped, undefined)) return true
+    } finally {
+      // If the lease is stored with this epoch, that may be an earlier term of this process. The next attempt takes a new
+      // epoch.
+      if (this.#confirmedAt === null) this.#requestedEpoch = 0
+    }
+    return stopped.aborted ? false : await this.#tryTake(stopped, await this.#stored.find())
+  }
+
+  async #tryTake(stopped: AbortSignal, stored: Document | undefined): Promise<boolean> {
     let renewedAt = hostClocks.now()
     this.#holder = (stored?.['owner'] as string | undefined) ?? null
     const epoch = ((stored?.['epoch'] as number | undefined) ?? 0) + 1
@@ -265,7 +283,7 @@ export class Lease {
     }
     if (!stored) {
       this.#requestedEpoch = epoch
-      if (!(await this.#update({ _id: this.#name, epoch: { $exists: false } }, [{ $set: fields }], true))) return false
+      if (!(await this.#stored.update({ epoch: { $exists: false } }, [{ $set: fields }], true))) return false
       this.#epoch = epoch
     } else if (stored['incarnation'] !== this.#owner.incarnation) {
       const proven = hasHolderEnded(stored, this.#owner.id)
@@ -279,8 +297,7 @@ export class Lease {
       mustWait ||= !proven
       const successor = { ...fields, predecessors: { $literal: predecessors } }
       this.#requestedEpoch = epoch
-      if (!(await this.#update({ _id: this.#name, epoch: stored['epoch'], ...free }, [{ $set: successor }])))
-        return false
+      if (!(await this.#stored.update({ epoch: stored['epoch'], ...free }, [{ $set: successor }]))) return false
       this.#epoch = epoch
     } else if (stored['epoch'] === this.#requestedEpoch && !isEvicted(stored)) {
       // An earlier attempt of this object took the lease, and its reply was lost.
@@ -291,7 +308,7 @@ export class Lease {
       // yet that the former term is over: the numbers of the sessions begin again with each epoch, and the server
       // acknowledges a write whose number it has already executed without executing it.
       this.#requestedEpoch = epoch
-      if (!(await this.#update({ _id: this.#name, epoch: stored['epoch'] }, [{ $set: fields }]))) return false
+      if (!(await this.#stored.update({ epoch: stored['epoch'] }, [{ $set: fields }]))) return false
       this.#epoch = epoch
     }
     // `release` was called before the server confirmed that the lease is taken. `#acquire` gives the lease back.
@@ -305,7 +322,7 @@ export class Lease {
     if (stopped.aborted) return false
     if (stored) renewedAt = hostClocks.now()
     const drained = { expiresAt: leaseEnd, [leaseFields.drained]: this.#epoch, predecessors: [] }
-    if (stored && !(await this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: drained }]))) return false
+    if (stored && !(await this.#stored.update({ epoch: this.#epoch }, [{ $set: drained }]))) return false
     this.#requestedEpoch = 0
     this.#holder = this.#owner.id
     if (sessions) this.sessions.renewed(sessions)
@@ -328,7 +345,7 @@ export class Lease {
    */
   async #confirm(): Promise<boolean | null> {
     if (!this.#detector?.holds()) return null
-    const found = await this.#find()
+    const found = await this.#stored.find()
     return found?.['epoch'] === this.#epoch && found['incarnation'] === this.#owner.incarnation
   }
 
@@ -350,12 +367,12 @@ export class Lease {
   }
 
   #extend(): Promise<boolean> {
-    return this.#update({ _id: this.#name, epoch: this.#epoch }, [{ $set: { expiresAt: leaseEnd } }])
+    return this.#stored.update({ epoch: this.#epoch }, [{ $set: { expiresAt: leaseEnd } }])
   }
 
   async #lost(epoch: number): Promise<void> {
     this.#confirmedAt = null
-    const found = await this.#find()
+    const found = await this.#stored.find()
     if (!this.#timer || epoch !== this.#epoch) return
     clearInterval(this.#timer)
     this.#timer = null
@@ -366,26 +383,4 @@ export class Lease {
     this.#context.journal?.('lease lost', { lease: this.#name, epoch, reason })
     this.#onLost?.(reason)
   }
-
-  async #find(): Promise<Document | undefined> {
-    const found = await this.#cluster.read(this.#cluster.metadataDatabase, {
-      find: 'leases',
-      filter: { _id: this.#name },
-      readConcern: { level: 'majority' },
-    })
-    return found['cursor'].firstBatch[0] as Document | undefined
-  }
-
-  /** True when the filter matched or, with upsert, when no document existed. */
-  async #update(filter: Document, change: Document | Document[], upsert = false): Promise<boolean> {
-    const update = { update: 'leases', updates: [{ q: filter, u: change, upsert }] }
-    const { reply, failed } = await this.#metadata.write(update)
-    if (failed[0]) {
-      if (failed[0].code === code.duplicateKey) return false
-      throw this.#metadata.refused(failed[0], update)
-    }
-    return (reply['n'] as number) > 0
-  }
 }
-
-const leaseEnd = { $add: ['$$NOW', leaseMS] }

@@ -137,6 +137,11 @@ export class Metadata {
     await this.#stored.clear('moves')
   }
 
+  /** Returns true if a reversal is announced, also one that another release has stored. */
+  async hasMove(): Promise<boolean> {
+    return (await this.#stored.aggregate('moves', [{ $limit: 1 }])).length > 0
+  }
+
   /** Returns true if this cluster has been the destination of a sync. `clear` keeps the leases, so one is stored then. */
   async wasDestination(): Promise<boolean> {
     return (await this.#stored.aggregate('leases', [{ $limit: 1 }])).length > 0

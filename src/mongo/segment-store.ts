@@ -85,18 +85,28 @@ export class SegmentStore {
   /**
    * Makes the segments of these collections claimable: their plan is stored completely and will not be made again.
    * @param planned the segments of these and of other collections, if they are known
+   * @param claim if given, a few segments are also claimed in the same write, because nobody else claims any
+   * @returns the segments that were claimed
    */
-  async open(uuids: string[], planned: readonly Segment[] = []): Promise<void> {
+  async open(
+    uuids: string[],
+    planned: readonly Segment[] = [],
+    claim: { owner: OwnerToken; number: number } | null = null,
+  ): Promise<Segment[]> {
     const wanted = new Set(uuids)
     const known = planned.filter(({ collection }) => wanted.has(collection))
     if (known.length > 0 && known.length <= singlyMax) {
       const term = notOfLater(this.#coordinator.term)
-      const opened = [{ $set: { claimable: true } }]
-      await this.#stored.update(
+      const owned = claim && ownedBy(claim.owner, claim.number)
+      const opened = [{ $set: { claimable: true, ...owned } }]
+      const matched = await this.#stored.update(
         'segments',
         known.map((segment) => ({ q: { _id: keyOf(segment), claimable: { $ne: true }, term }, u: opened })),
       )
-      return
+      if (!claim) return []
+      if (matched === known.length) return known.map((segment) => ({ ...segment, claim: claim.number }))
+      // The reply to an earlier attempt was lost, or a later term has replaced the plan.
+      return await this.#claimedBy(claim.owner, claim.number)
     }
     for (let from = 0; from < uuids.length; from += uuidsMax) {
       const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
@@ -104,6 +114,7 @@ export class SegmentStore {
       // A pipeline keeps the schema version of each segment.
       await this.#stored.update('segments', [{ q, u: [{ $set: { claimable: true } }], multi: true }])
     }
+    return []
   }
 
   /**
@@ -134,12 +145,12 @@ export class SegmentStore {
     isExpired: (owner: OwnerToken) => boolean,
   ): Promise<Segment[]> {
     const read = { sort: inOrder, limit: limit + spareCandidates, projection: { _id: 1, schemaVersion: 1 } }
-    const ownedBy = (owners: (OwnerToken | null)[]) => ({ done: false, claimable: true, owner: { $in: owners } })
+    const heldBy = (owners: (OwnerToken | null)[]) => ({ done: false, claimable: true, owner: { $in: owners } })
     // As a rule no owner has expired, and the free segments that are read meanwhile are the candidates.
-    const findFree = this.#stored.find('segments', ownedBy([null]), read)
+    const findFree = this.#stored.find('segments', heldBy([null]), read)
     const [free, owners] = await both(findFree, this.#ownersOfUnfinished())
     const expired = owners.filter(isExpired)
-    const claimable = ownedBy([null, ...expired])
+    const claimable = heldBy([null, ...expired])
     const candidates = expired.length === 0 ? free : await this.#stored.find('segments', claimable, read)
     if (candidates.length === 0) return []
     // Even and odd claims choose from opposite ends, so that instances that claim at the same moment choose differently.
@@ -148,15 +159,17 @@ export class SegmentStore {
         ? candidates.slice(claim % 2 === 0 ? 0 : candidates.length - limit).slice(0, limit)
         : candidates
     const ids = chosen.map((candidate) => candidate['_id'])
-    // $literal: a pipeline would read a text that begins with `$` as a field path.
-    const ownedByThis = { owner: literal(owner), ownerID: literal(parseOwner(owner).id), claim }
-    const u = [{ $set: { previousID: '$ownerID', ...ownedByThis } }]
+    const u = [{ $set: ownedBy(owner, claim) }]
     await this.#stored.update(
       'segments',
       ids.length <= singlyMax
         ? ids.map((_id) => ({ q: { _id, ...claimable }, u }))
         : [{ q: { _id: { $in: ids }, ...claimable }, u, multi: true }],
     )
+    return await this.#claimedBy(owner, claim)
+  }
+
+  async #claimedBy(owner: OwnerToken, claim: number): Promise<Segment[]> {
     const claimed = await this.#stored.find('segments', { owner, claim, done: false }, { sort: inOrder })
     return claimed.map(toSegment)
   }
@@ -262,8 +275,14 @@ export class SegmentStore {
   }
 }
 
-function literal(value: string): Document {
-  return { $literal: value }
+/** The fields of a claimed segment, for a pipeline, which would read a text that begins with `$` as a field path. */
+function ownedBy(owner: OwnerToken, claim: number): Document {
+  return {
+    previousID: '$ownerID',
+    owner: { $literal: owner },
+    ownerID: { $literal: parseOwner(owner).id },
+    claim,
+  }
 }
 
 function keyOf({ collection, ordinal }: Segment): string {

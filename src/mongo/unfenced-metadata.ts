@@ -4,6 +4,8 @@ import { RawCursor } from './raw-cursor.ts'
 import { MetadataWriteError } from './stored-documents.ts'
 
 export interface StatementFailure {
+  /** The position of the statement in its command. */
+  index: number
   code: number
   errmsg: string
 }

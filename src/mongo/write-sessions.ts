@@ -26,14 +26,14 @@ export interface LeaseSessions {
 }
 
 /** An upper bound of the writes that one instance has in flight. Further writes wait for a free session. */
-const sessionCount = 32
+export const sessionsPerLease = 32
 
 /**
  * Returns the sessions that a new holder stores. The count never decreases, because a former holder may have used more
  * sessions.
  */
 export function sessionsFor(found: LeaseSessions | null): LeaseSessions {
-  return { base: found?.base ?? randomBytes(8).toString('hex'), count: Math.max(found?.count ?? 0, sessionCount) }
+  return { base: found?.base ?? randomBytes(8).toString('hex'), count: Math.max(found?.count ?? 0, sessionsPerLease) }
 }
 
 const retryMS = 50

@@ -1,7 +1,8 @@
 import type { CheckedClusters } from '../checks/check.ts'
 import type { Liveness } from '../coordination/liveness.ts'
+import { SyncStore } from '../coordination/sync-store.ts'
 import { RefusedError } from '../domain/errors.ts'
-import { sameFilters } from '../domain/filter-request.ts'
+import { currentFilters, sameFilters } from '../domain/filter-request.ts'
 import { both } from '../domain/in-parallel.ts'
 import { syncNameOf } from '../domain/namespace.ts'
 import type { NamespaceFilters } from '../domain/namespace-filter.ts'
@@ -27,7 +28,13 @@ export interface BeginSyncParts {
   /** True when `liveness` uses Redis. */
   redis: boolean
   /** Finds the sync between these two clusters that another instance or a predecessor of this process has begun. */
-  findStored: () => Promise<SyncRecord | null>
+  findStored: (until?: AbortSignal) => Promise<SyncRecord | null>
+}
+
+/** A stored sync, and its filters as they were read after its record was stored; null if they were not read. */
+export interface Begun {
+  record: SyncRecord
+  filters: NamespaceFilters | null
 }
 
 /** Fails at once when a cluster does not answer. The search for a stored sync would retry for half an hour. */
@@ -35,31 +42,49 @@ export async function reachBoth({ cluster0, cluster1 }: Record<ClusterName, Clus
   await Promise.all([cluster0, cluster1].map((cluster) => cluster.read('admin', { hello: 1 })))
 }
 
+/** Finds the stored sync while it reaches both clusters. Ends the search when one of them does not answer. */
+export async function findReachable({ clusters, findStored }: BeginSyncParts): Promise<SyncRecord | null> {
+  const unreachable = new AbortController()
+  const stored = findStored(unreachable.signal)
+  stored.catch(() => {})
+  try {
+    await reachBoth(clusters)
+  } catch (error) {
+    unreachable.abort()
+    throw error
+  }
+  return await stored
+}
+
 /**
  * Stores the record of a new sync in the metadata database of this release once all checks have passed. `OlderMetadata`
  * prevents an instance of an earlier release from beginning a second sync. If another instance has stored a record
  * first, returns that record.
  */
-export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts): Promise<SyncRecord> {
+export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts): Promise<Begun> {
   const { configuration, source, destination } = clusters
-  await reachLiveness(configuration, parts)
   let facts: CheckedStart
   const beside = (): Promise<void> => refuseBeside(configuration, { source, destination, context: parts.context })
   try {
-    // The other syncs are searched before the checks. The collections of an overlapping sync make the destination
-    // non-empty, and the refusal must name that sync instead. Any other error of this search (a missing privilege, an
-    // invalid pattern) is thrown only if the checks pass, because the checks describe it better.
-    const unread = await beside().catch((error: unknown) => {
-      if (error instanceof RefusedError) throw error
-      return { error }
-    })
-    facts = await checkStart(clusters)
-    if (unread) throw unread.error
+    // All of these only read, and are sent at the same time. The order in which their errors count is that below.
+    const [reached, searched, checked] = await Promise.allSettled([
+      reachLiveness(configuration, parts),
+      beside(),
+      checkStart(clusters),
+    ])
+    if (reached.status === 'rejected') throw reached.reason
+    // The collections of an overlapping sync make the destination non-empty, and the refusal must name that sync instead.
+    // Any other error of this search (a missing privilege, an invalid pattern) is thrown only if the checks pass, because
+    // the checks describe it better.
+    if (searched.status === 'rejected' && searched.reason instanceof RefusedError) throw searched.reason
+    if (checked.status === 'rejected') throw checked.reason
+    if (searched.status === 'rejected') throw searched.reason
+    facts = checked.value
   } catch (error) {
     // Another instance may have begun the sync and filled the destination after the search for a stored sync.
     const stored = await parts.findStored()
     if (!stored) throw error
-    return stored
+    return { record: stored, filters: null }
   }
   const older = new OlderMetadata(destination, parts.context)
   try {
@@ -95,13 +120,15 @@ async function storeNew(
   { configuration, source, destination }: CheckedClusters,
   parts: BeginSyncParts,
   { facts, older, beside }: NewSync,
-): Promise<SyncRecord> {
+): Promise<Begun> {
   // A sync with a name may run beside one of an earlier release. `beside` compares their filters.
   const isNamed = syncNameOf(destination.metadataDatabase) !== null
-  const [, isReserved] = await both(appendOplogNote(source, 'start'), older.reserve())
-  if (!isReserved && !isNamed) return await storedByEarlier(parts)
   const metadata = new Metadata(destination, parts.context)
-  await metadata.removeMove()
+  const noted = appendOplogNote(source, 'start')
+  const [[, isReserved], isMoved] = await both(both(noted, older.reserve()), metadata.hasMove())
+  if (!isReserved && !isNamed) return await storedByEarlier(parts)
+  // Removed only now, because the announcement is valid as long as an instance of an earlier release may have a sync.
+  if (isMoved) await metadata.removeMove()
   const own: SyncRecord = {
     configuration,
     sourceIdentity: facts.source.identity,
@@ -111,27 +138,30 @@ async function storeNew(
     redis: parts.redis,
     generation: 0,
   }
+  // The record is stored after the reservation (see `OlderMetadata`), and everything below is read after the record.
   const record = await metadata.createSync(own)
-  if (!(await older.reserve()) && !isNamed) return await storedByEarlier(parts)
-  try {
-    // Of two syncs that begin at the same time, at least one finds the other, because each searches after it is stored.
-    await beside()
-  } catch (error) {
+  const state = new SyncStore(destination, parts.context, record.generation)
+  // Of two syncs that begin at the same time, at least one finds the other, because each searches after it is stored.
+  const [again, searched, loaded] = await Promise.allSettled([older.reserve(), beside(), state.load()])
+  if (again.status === 'rejected') throw again.reason
+  if (!again.value && !isNamed) return await storedByEarlier(parts)
+  if (searched.status === 'rejected') {
     // After any other error the record stays, because other instances may use it already. `OtherSyncs` compares the filters
     // again while the sync runs.
-    if (error instanceof RefusedError) await metadata.removeSync(own)
-    throw error
+    if (searched.reason instanceof RefusedError) await metadata.removeSync(own)
+    throw searched.reason
   }
-  return record
+  if (loaded.status === 'rejected') throw loaded.reason
+  return { record, filters: currentFilters(record.configuration, loaded.value.context.filters) }
 }
 
 /**
  * Returns the sync that an instance of an earlier release has begun since this instance last searched for a stored sync.
  * `findStored` throws FatalError StoredStateConflict if this instance has stored a record too.
  */
-async function storedByEarlier({ findStored }: BeginSyncParts): Promise<SyncRecord> {
+async function storedByEarlier({ findStored }: BeginSyncParts): Promise<Begun> {
   const stored = await findStored()
-  if (stored) return stored
+  if (stored) return { record: stored, filters: null }
   throw new RefusedError(
     'WrongState',
     'an instance of an earlier release had begun a sync, and its record was removed meanwhile; send start again',

@@ -1,8 +1,9 @@
 import type { SyncStep } from '../../machines/sync.ts'
 import type { CoordinatorReport } from '../../machines/sync-context.ts'
-import { type CommitParts, finishIndexes } from '../commit/finish-commit.ts'
+import { type CommitParts, finishIndexes, selectedDatabases } from '../commit/finish-commit.ts'
 import { findLateWrites } from '../commit/late-changes.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
+import { electionOf } from '../definitions/listing.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { LateWrites } from '../domain/commit-request.ts'
 import { assert, StoppedError, toFailure } from '../domain/errors.ts'
@@ -51,8 +52,15 @@ async function alone(session: SyncSession, signal: AbortSignal, work: () => Prom
 
 async function initialise(session: SyncSession, signal: AbortSignal): Promise<CoordinatorReport> {
   await alone(session, signal, async () => {
+    const { source, selection, context, runs } = session
+    const election = source.sharded ? undefined : electionOf(source)
+    const listed = selectedDatabases({ source, selection, context: { ...context, signal: runs.signal } })
+    for (const ahead of [election, listed]) ahead?.catch(() => {})
     const replication = await session.load()
-    await replication.initialise(() => session.ensureNotReversed())
+    // Read after the stored state: a reversal removes the record first, so this finds out if that state is incomplete.
+    const current = session.ensureNotReversed()
+    await replication.initialise({ listed, election }, current)
+    session.initialisedBy(replication)
   })
   return { type: 'initialised' }
 }

@@ -21,7 +21,7 @@ import type { AuditStore } from '../mongo/audit-store.ts'
 import { checkReverse } from '../reverse/check-reverse.ts'
 import { abortCommit, abortWithOthers, commitToAbort } from './abort-commit.ts'
 import { leased, storedForAll, UnderWay, wrongState } from './admit-command.ts'
-import { beginSync, reachBoth, sameConfiguration } from './begin-sync.ts'
+import { beginSync, findReachable, sameConfiguration } from './begin-sync.ts'
 import { changeFilter, refuseFilter } from './change-filter.ts'
 import { CommandRecords } from './command-records.ts'
 import { untilReadyToCommit } from './commit-readiness.ts'
@@ -120,13 +120,15 @@ export class InstanceCommands implements Instance {
     if (!sync.actor.getSnapshot().can(started) || this.#underWay.has('start')) throw wrongState(sync, 'start', 'IDLE')
     await this.#underWay.during('start', async () => {
       try {
-        await reachBoth(parts.clusters)
         const [source, destination] = [parts.clusters[configuration.source], parts.clusters[configuration.destination]]
         // The clusters are read during `findStored`. The result, or an error, matters only when no sync is stored yet.
         const reading = readClusters(configuration, source, destination)
         reading.catch(() => {})
-        const stored = await parts.findStored()
-        await sync.join(stored ?? (await beginSync(await reading, parts)), configuration)
+        const stored = await findReachable(parts)
+        await sync.join(
+          stored ? { record: stored, filters: null } : await beginSync(await reading, parts),
+          configuration,
+        )
       } catch (error) {
         throw asRefusal(error)
       }

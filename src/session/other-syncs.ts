@@ -7,7 +7,7 @@ import { overlapOnDestination, type Written } from '../domain/filter-overlap.ts'
 import { currentFilters } from '../domain/filter-request.ts'
 import type { Finding } from '../domain/finding.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
-import { metadataDatabase, metadataDatabasePattern, syncNameOf } from '../domain/namespace.ts'
+import { metadataDatabase, metadataDatabasePattern, olderMetadataDatabase, syncNameOf } from '../domain/namespace.ts'
 import type { Matches, NamespaceFilters } from '../domain/namespace-filter.ts'
 import { NamespaceRemap } from '../domain/namespace-remap.ts'
 import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
@@ -188,11 +188,14 @@ export class OtherSyncs {
  * FatalError MetadataVersion or MissingPrivileges. `skip`: omit it, because that sync compared the filters when it began
  */
 async function readOthers({ destination, context }: Beside, unreadable: 'refuse' | 'skip'): Promise<OtherSync[]> {
+  // A start has just reserved the older database. It is read while the databases are listed, which saves a round trip.
+  const ahead = readOther(destination, olderMetadataDatabase, context)
+  ahead.catch(() => {})
   const databases = (await listMetadata(destination, context)).filter((name) => name !== destination.metadataDatabase)
   const others: (OtherSync | null)[] = databases.map(() => null)
   await inParallel(atOnce, [...databases.entries()], async ([at, database]) => {
     try {
-      others[at] = await readOther(destination, database, context)
+      others[at] = await (database === olderMetadataDatabase ? ahead : readOther(destination, database, context))
     } catch (error) {
       const isUnreadable = error instanceof FatalError && unreadableBecause.includes(error.failure)
       if (!isUnreadable || unreadable === 'refuse') throw error

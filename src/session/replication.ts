@@ -1,7 +1,7 @@
 import { DefinitionFollower } from '../apply/follow-definitions.ts'
 import { OwnedPartitions } from '../apply/owned-partitions.ts'
 import { SharedCatalog } from '../apply/shared-catalog.ts'
-import { type CommitParts, databasesAtOnce, databasesOf, deferAgain } from '../commit/finish-commit.ts'
+import { type CommitParts, databasesOf, deferAgain } from '../commit/finish-commit.ts'
 import { type Repaired, repairDifferences, repairedMax } from '../commit/repair.ts'
 import { ReversePosition } from '../commit/reverse-position.ts'
 import { blocksDestination, setWriteBlocking } from '../commit/write-blocking.ts'
@@ -17,16 +17,15 @@ import { DestinationDefinitions } from '../definitions/destination-definitions.t
 import { DestinationSharding } from '../definitions/destination-sharding.ts'
 import { IncompleteCollections } from '../definitions/incomplete-collections.ts'
 import { DefinitionReconciler } from '../definitions/reconcile-definitions.ts'
-import { takeOverExisting } from '../definitions/take-over-existing.ts'
 import { DocumentWriter } from '../documents/write-identities.ts'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { FilterChange } from '../domain/filter-request.ts'
-import { all, both, inParallel } from '../domain/in-parallel.ts'
+import { both } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
-import { restoreBalancer, stopBalancer } from '../mongo/balancer.ts'
+import { restoreBalancer } from '../mongo/balancer.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
@@ -37,6 +36,7 @@ import { prepareDestination } from '../reverse/prepare-destination.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { isAnyDifferent } from '../verify/recheck-documents.ts'
 import { convergeUnfollowed } from './converge-unfollowed.ts'
+import { createCatalog, type ReadAhead } from './create-catalog.ts'
 
 export interface ReplicationParts {
   source: Cluster
@@ -152,33 +152,14 @@ export class Replication {
 
   /**
    * Blocks the destination, creates every collection with its options deferred, and stores the first positions.
-   * @param ensureCurrent rejects if the sync was reversed; nothing is written before it resolves
+   * @param ahead the reads of the source that began while the stored state was loaded
+   * @param current rejects if the sync was reversed; nothing is written before it resolves
    */
-  async initialise(ensureCurrent: () => Promise<void>): Promise<void> {
+  async initialise(ahead: ReadAhead, current: Promise<void>): Promise<void> {
     const { metadata, record } = this.#parts
-    // `databasesOf` also returns the databases of collections in the catalog. The names of these collections may be
-    // corrected below, but a collection never changes its database.
-    const [databases] = await both(databasesOf(this.commit), ensureCurrent())
-    const beginPartitions = metadata.beginPartitions(record.partitions, { kind: 'time', time: record.startTime })
-    await both(this.#createAll(databases), beginPartitions)
-  }
-
-  async #createAll(databases: ReadonlySet<string>): Promise<void> {
-    const { destination, metadata, record, context } = this.#parts
-    await all([
-      this.#blockDestination(),
-      metadata.createIndexes(),
-      // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
-      this.#shared.correctNames(),
-    ])
-    await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context))
-    if (record.configuration.existingData === 'converge') {
-      const shardingEntries = record.configuration.sharding?.shardingEntries ?? []
-      await takeOverExisting({ ...this.commit, metadata, shardingEntries })
-    }
-    await inParallel(databasesAtOnce, [...databases], async (database) => {
-      await this.#definitions.reconcile(database, 'all', 'copying')
-    })
+    const correctNames = (): Promise<void> => this.#shared.correctNames()
+    const blockDestination = (): Promise<void> => this.#blockDestination(current)
+    await createCatalog({ commit: this.commit, metadata, record, blockDestination, correctNames }, ahead, current)
   }
 
   /**
@@ -219,10 +200,12 @@ export class Replication {
     await deferAgain(this.commit)
   }
 
-  async #blockDestination(): Promise<void> {
+  async #blockDestination(allowed?: Promise<void>): Promise<void> {
     const { destination, record, context } = this.#parts
     if (!blocksDestination(record.configuration)) return
-    await retry('blocking writes on the destination', context, () => setWriteBlocking(destination, true))
+    await retry('blocking writes on the destination', context, () =>
+      setWriteBlocking(destination, true, destination, allowed),
+    )
   }
 
   /**
@@ -266,8 +249,11 @@ export class Replication {
     return first
   }
 
-  /** Creates the workers for events and for the copy without starting them. */
-  prepare(): void {
+  /**
+   * Creates the workers for events and for the copy without starting them.
+   * @param loadedInTerm the coordinator term of this instance in which the stored state was loaded; null without one
+   */
+  prepare(loadedInTerm: number | null = null): void {
     const { source, destination, metadata, record, context, coordination, selection } = this.#parts
     const nextOrder = this.#nextOrder
     const reload = (): Promise<void> => this.#shared.reload()
@@ -312,6 +298,7 @@ export class Replication {
       startTime: this.#parts.startTime(),
       nextOrder,
       reload,
+      loadedInTerm,
       locate,
       copyEnded: (entry) => events.copyEnded(entry),
       loadCopiedBytes: () => this.loadCopiedBytes(),

@@ -27,6 +27,8 @@ export interface SyncFollowerParts {
   onFault: (error: unknown) => void
 }
 
+/** The longest wait while nothing is to be done, ms. The next round of the coordination usually ends it earlier. */
+const quietMS = 1_000
 /** How often a paused or failed coordinator checks whether a commit has to be undone, ms. */
 const idlePollMS = 500
 /** The interval doubles after each failed step, up to this, ms. */
@@ -85,12 +87,13 @@ export class SyncFollower {
       // the step only waited for this instance.
       const isKnown = this.#reported || (this.#part !== undefined && this.#part !== part())
       this.#reported = false
-      const sync = isKnown ? session.peers.sync : await session.peers.load()
+      const { isCurrent } = session.peers
+      const sync = isKnown ? session.peers.sync : await session.firstState()
       this.#part = part()
       if (this.#signal.aborted) return
       this.#reportState()
       await this.#coordinate(sync)
-      await Promise.race([session.peers.wait(this.#signal), this.#wake.promise])
+      await Promise.race([session.peers.wait(this.#signal, isCurrent ? quietMS : undefined), this.#wake.promise])
     }
   }
 
@@ -175,7 +178,6 @@ export class SyncFollower {
     const { session, part, asked } = this.#parts
     const { coordination, peers } = session
     if (this.#signal.aborted) return
-    if (coordination.leading) session.metadataIndexes.create()
     if (!coordination.leading) {
       this.#step?.controller.abort()
       if (sync.matches('replanning')) return await session.stopFor(sync.context.convergences, this.#signal)
@@ -185,6 +187,8 @@ export class SyncFollower {
       return
     }
     const current = await peers.elected()
+    // The server creates collections and indexes one after the other, so these come after the write above.
+    session.metadataIndexes.create()
     const { term, attempt, aborts, convergences } = current.context
     // Another instance was elected in the meantime.
     if (this.#signal.aborted || term !== peers.worked.term) return
@@ -217,6 +221,8 @@ export class SyncFollower {
       await peers.report(report, worked)
       this.#reported = true
       this.#faults = 0
+      // The next read of the state may already be under way, and this instance need not wait for it.
+      if (!this.#signal.aborted) this.#reportState()
     }
     run()
       .catch((error) => {

@@ -1,6 +1,6 @@
 import { type Actor, createActor, waitFor } from 'xstate'
 import { instanceMachine } from '../../machines/instance.ts'
-import type { InstanceContext } from '../../machines/instance-context.ts'
+import { completed, type InstanceContext } from '../../machines/instance-context.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { asRefusal } from '../checks/check.ts'
 import { PeerCommands, type PeerCommandsParts } from '../coordination/peer-commands.ts'
@@ -13,6 +13,7 @@ import type { Finding } from '../domain/finding.ts'
 import { both } from '../domain/in-parallel.ts'
 import { type InstancesReport, totalsOf } from '../domain/instances.ts'
 import type { LoadLevel } from '../domain/limits.ts'
+import type { NamespaceFilters } from '../domain/namespace-filter.ts'
 import { noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Progress, PublicState } from '../domain/progress.ts'
@@ -21,12 +22,13 @@ import type { ClusterName } from '../mongo/cluster.ts'
 import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { Throttle } from '../throttle/throttle.ts'
-import { type BeginSyncParts, otherStore, reachBoth, refuseOther } from './begin-sync.ts'
+import { type BeginSyncParts, type Begun, otherStore, reachBoth, refuseOther } from './begin-sync.ts'
 import { CurrentSession } from './current-session.ts'
 import { HeartbeatPublisher, rowOf } from './heartbeat-publisher.ts'
 import { withActors } from './instance-actors.ts'
 import { LeasePatience } from './lease-patience.ts'
 import { type InstanceSnapshot, idleProgress, publicState, reportProgress } from './report-progress.ts'
+import { isCurrent, isCurrentWhenHeld } from './still-current.ts'
 import { StoredContext } from './stored-context.ts'
 import { swapDirection } from './swap-direction.ts'
 import type { CommitPart } from './sync-follower.ts'
@@ -185,16 +187,22 @@ export class SyncInstance {
     const problem = otherStore(record, this.parts.redis)
     if (problem) throw new FatalError('InstanceMismatch', problem)
     const session = this.#begin(record)
-    let context = await this.#stored.load()
+    const own = stored.get(this.parts.mongosyncID)
+    let context = own ? completed(own) : null
     if (!context?.canWrite || context.commitRequested || context.reversing) {
       await session.leadWithRetries()
-      context = await this.#stored.load()
-      if (!(await isCurrent(session))) {
+      const figures = session.loadFigures()
+      figures.catch(() => {})
+      const [loaded, isStillCurrent] = await both(this.#stored.load(), isCurrent(session))
+      context = loaded
+      if (!isStillCurrent) {
+        // Of a sync that was moved away, not everything may be stored here any more.
+        await figures.catch(() => {})
         await this.#abandon()
         return false
       }
-    }
-    await session.loadFigures()
+      await figures
+    } else await session.loadFigures()
     this.#stored.restored(context)
     this.#actor.stop()
     this.#actor = this.#createActor(context ?? startedContext(record.configuration))
@@ -206,14 +214,14 @@ export class SyncInstance {
   }
 
   /** Takes part in a stored sync, no matter which instance began it. */
-  async join(record: SyncRecord, configuration: StartConfiguration): Promise<void> {
-    const destination = this.parts.clusters[record.configuration.destination]
-    const { context: stored } = await new SyncStore(destination, this.parts.context, record.generation).load()
-    const filters = currentFilters(record.configuration, stored.filters)
+  async join({ record, filters: read }: Begun, configuration: StartConfiguration): Promise<void> {
+    const filters = read ?? (await this.#filtersOf(record))
     refuseOther(record, filters, configuration, this.parts.redis)
     const patience = new LeasePatience('start', this)
     try {
       const session = this.#begin(record)
+      // A new sync has no leases, except those of a sync that was removed.
+      if (read) session.lease.expectNone()
       const leading = both(session.leadWithRetries(patience.signal), isCurrentWhenHeld(session))
       const [, current] = await patience.bounded(leading, 'this instance takes no part in the sync')
       // If this instance has lost the lease and taken it again, the first answer may be out of date.
@@ -231,6 +239,12 @@ export class SyncInstance {
     this.#actor.send({ type: 'sync.start', configuration: record.configuration })
     await this.#stored.storing
     await this.#heartbeats.start()
+  }
+
+  async #filtersOf({ configuration, generation }: SyncRecord): Promise<NamespaceFilters> {
+    const destination = this.parts.clusters[configuration.destination]
+    const { context } = await new SyncStore(destination, this.parts.context, generation).load()
+    return currentFilters(configuration, context.filters)
   }
 
   /**
@@ -366,22 +380,6 @@ export class SyncInstance {
     })
     return actor
   }
-}
-
-/** Returns false when other instances reversed the sync while this one waited for its lease. */
-async function isCurrent(session: SyncSession): Promise<boolean> {
-  const stored = await session.metadata.loadSync()
-  return stored?.generation === session.record.generation
-}
-
-/**
- * Like `isCurrent`, but reads once this instance holds the lease. The caller runs this while it waits until it knows
- * which instance coordinates.
- */
-async function isCurrentWhenHeld(session: SyncSession): Promise<{ epoch: number; isCurrent: boolean }> {
-  await session.hold()
-  const { epoch } = session.lease
-  return { epoch, isCurrent: await isCurrent(session) }
 }
 
 function partOf(snapshot: InstanceSnapshot): CommitPart {

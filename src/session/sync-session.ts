@@ -1,6 +1,6 @@
 import type { SyncStep } from '../../machines/sync.ts'
 import type { SyncSnapshot } from '../../machines/sync-view.ts'
-import { areWritesBlocked, blocksDestination, unblockSource } from '../commit/write-blocking.ts'
+import { unblockSource } from '../commit/write-blocking.ts'
 import { Barriers, barriersVersion } from '../coordination/barriers.ts'
 import { Coordination } from '../coordination/coordination.ts'
 import { StoreFailureDetector } from '../coordination/failure-detector.ts'
@@ -11,6 +11,7 @@ import { SyncStore } from '../coordination/sync-store.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { FatalError, StoppedError } from '../domain/errors.ts'
 import { currentFilters, sameFilters } from '../domain/filter-request.ts'
+import { all } from '../domain/in-parallel.ts'
 import { NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -20,7 +21,7 @@ import { Heartbeat } from '../mongo/heartbeat.ts'
 import { Lease, type LeaseOwner } from '../mongo/lease.ts'
 import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
-import { type RetryContext, retry } from '../mongo/retry.ts'
+import type { RetryContext } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
 import { SharedStream } from '../mongo/shared-stream.ts'
 import { StoredDocuments } from '../mongo/stored-documents.ts'
@@ -29,10 +30,13 @@ import { AlertFigures } from './alert-figures.ts'
 import { CollectionReports } from './collection-reports.ts'
 import { CommitSteps } from './commit-steps.ts'
 import { coordinatorSteps, type StepWork } from './coordinator-steps.ts'
+import { InitialisedReplication } from './initialised-replication.ts'
 import { LeaseTerm } from './lease-term.ts'
 import { MetadataIndexes } from './metadata-indexes.ts'
 import { OtherSyncs } from './other-syncs.ts'
+import { PreloadedState } from './preloaded-state.ts'
 import { Replication } from './replication.ts'
+import { untilApplicable } from './until-applicable.ts'
 import { Verification } from './verification.ts'
 import { WorkFigures } from './work-figures.ts'
 import { type Worker, WorkRuns } from './work-runs.ts'
@@ -94,6 +98,8 @@ export class SyncSession {
   /** The parts that all replications of this session share. Each replication has its own context. */
   readonly #replicationParts
   #selection: Selection
+  readonly #preloaded: PreloadedState
+  readonly #initialised: InitialisedReplication
 
   constructor(parts: SessionParts) {
     const { source, destination, owner, context, liveness, record, throttle, atStep } = parts
@@ -143,6 +149,7 @@ export class SyncSession {
     this.#selection = new Selection(source, record.configuration, record.configuration.timeseries)
     this.peers = new Peers({ coordination, store, liveness, id: owner.id })
     const { peers } = this
+    this.#preloaded = new PreloadedState(peers, lease)
     const clusters = { source, destination }
     const sharedStream = new SharedStream()
     const shared = { ...clusters, metadata, sharedStream, throttle, atStep, coordination }
@@ -150,6 +157,7 @@ export class SyncSession {
     this.#replicationParts = { ...shared, record, store, barriers, peers, startTime }
     this.runs = new WorkRuns(context.signal)
     const { runs } = this
+    this.#initialised = new InitialisedReplication({ lease, coordination, peers, runs })
     const { startTime: beganAt } = record
     const meter = context.meter ?? null
     this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: beganAt, runs, meter })
@@ -207,6 +215,17 @@ export class SyncSession {
     }
   }
 
+  /** Reads the state of the sync ahead of its first use in this lease term. Call it while the lease is held. */
+  preload(): Promise<void> {
+    return this.#preloaded.load()
+  }
+
+  /** Returns the state of the sync: what a recent read has returned, or what is stored now. */
+  async firstState(): Promise<SyncSnapshot> {
+    const isRead = this.#preloaded.use() || this.peers.isCurrent
+    return isRead ? this.peers.sync : await this.peers.load()
+  }
+
   /** Resolves when this process holds its instance's lease. Does not change whether the instance may coordinate. */
   async hold(): Promise<void> {
     // A new lease term may begin only when all work of the last term has ended, including the verifier's last writes.
@@ -227,14 +246,30 @@ export class SyncSession {
 
   async #open(signal: AbortSignal): Promise<Replication> {
     await this.lead()
-    const sync = await this.#untilApplicable(true, signal)
-    // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
-    const replication = await this.load(true, sync, () => this.ensureNotReversed())
+    const initialised = this.#initialised.take()
+    const loadedInTerm = this.#coordinatorTerm
+    const replication = initialised ?? (await this.#loadApplicable(signal))
     if (signal.aborted) throw new StoppedError()
-    replication.prepare()
+    replication.prepare(this.#coordinatorTerm === loadedInTerm ? loadedInTerm : null)
     this.coordination.takeWork(true)
     this.#heartbeat.start()
     return replication
+  }
+
+  async #loadApplicable(signal: AbortSignal): Promise<Replication> {
+    const sync = await this.#untilApplicable(true, signal)
+    // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
+    return await this.load(true, sync, () => this.ensureNotReversed())
+  }
+
+  /** The term in which this instance coordinates; null while another instance does. */
+  get #coordinatorTerm(): number | null {
+    return this.coordination.leading ? this.coordination.coordinatorEpoch : null
+  }
+
+  /** Called by the coordinator with the replication that has created all collections, before it reports this. */
+  initialisedBy(replication: Replication): void {
+    this.#initialised.keep(replication)
   }
 
   /**
@@ -277,38 +312,11 @@ export class SyncSession {
     return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load(check)
   }
 
-  /**
-   * Resolves when changes may be applied. If this instance coordinates, it first requests that the commit's preparation
-   * is undone.
-   * @returns the state in which they may be applied
-   * @param restarts true when this instance starts again. A commit that has not yet applied all changes then starts
-   * again too, because users may have written to the source since
-   */
-  async #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
-    const { peers, coordination } = this
-    for (;;) {
-      const sync = await peers.load()
-      if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
-      if (sync.hasTag('decided')) throw new StoppedError()
-      if (coordination.leading) {
-        // When the state does not accept `commit.renewed` in this term, there is nothing to undo.
-        const isDone = sync.context.term === coordination.term && !sync.can({ type: 'commit.renewed', ...peers.worked })
-        if (isDone && sync.hasTag('applicable')) return sync
-        const mayBeOpen = sync.context.mayBeOpen && (await this.#isDestinationOpened())
-        const after = await peers.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
-        if (after.hasTag('applicable')) return after
-      }
-      await peers.wait(signal)
-    }
-  }
-
-  async #isDestinationOpened(): Promise<boolean> {
-    const { destination, record, context } = this
-    if (!blocksDestination(record.configuration)) return false
-    const blocked = await retry('checking whether the destination is blocked', context, () =>
-      areWritesBlocked(destination),
-    )
-    return blocked === false
+  /** See `untilApplicable`. */
+  #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
+    const { peers, coordination, destination, record, context } = this
+    const parts = { peers, coordination, destination, record, context, preloaded: this.#preloaded }
+    return untilApplicable(parts, restarts, signal)
   }
 
   /** Enables user writes on the source again, if a commit blocked them. Calling it again is harmless. */
@@ -360,11 +368,12 @@ export class SyncSession {
 
   /** Loads the stored state, for the figures of an instance that is not running. */
   async loadFigures(): Promise<void> {
-    await this.peers.load()
-    await this.load(false)
-    await this.figures.restore()
-    await this.coordination.readHolder()
-    await this.verification.loadReport()
+    await all([
+      this.preload().then(() => this.load(false)),
+      this.figures.restore(),
+      this.coordination.readHolder(),
+      this.verification.loadReport(),
+    ])
   }
 
   /** Ends the work when the sync is over, and gives the lease back. */

@@ -33,7 +33,10 @@ export async function watchRole(
           // Users write on the destination from the decision on, so both clusters no longer have to be equal.
           return !sync.hasTag('decided') && !stopped.aborted
         }
-      } else if (coordination.coordinatorID !== null) report((await peers.load()).context.initiallyVerified)
+      } else if (coordination.coordinatorID !== null) {
+        const sync = peers.isCurrent ? peers.sync : await peers.load()
+        report(sync.context.initiallyVerified)
+      }
     }
     await working.until(changed)
   }

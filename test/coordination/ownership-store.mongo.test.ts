@@ -48,6 +48,29 @@ const viewOf = async (id: string): Promise<LeaseView> => {
 /** Expires the lease, as if all instances had observed it unrenewed for ten seconds. Its holder can still renew it. */
 const expire = (id: string) => rows('leases').updateOne({ _id: `instance:${id}` }, { $set: { expiresAt: givenUp } })
 
+describe('a read', () => {
+  it('returns leases, claims, the revision of the state and whether a barrier is open, with one command', async () => {
+    await leaseOf('a')
+    await store().claim(3, undefined, 'a#1')
+    await store().claim('coordinator', undefined, 'a#1')
+    expect(await store().read()).toMatchObject({ revision: null, hasOpenBarrier: false })
+    await rows('stages').insertMany([{ _id: 'sync', revision: 7 }, { _id: 'other' }])
+    await rows('barriers').insertMany([
+      { _id: '1', done: true },
+      { _id: '2', done: false },
+    ])
+    const read = vi.spyOn(one.cluster, 'read')
+    const { leases, claims, revision, hasOpenBarrier } = await store().read()
+    expect(read).toHaveBeenCalledTimes(1)
+    read.mockRestore()
+    expect(leases.map(({ id, epoch }) => ({ id, epoch }))).toEqual([{ id: 'a', epoch: 1 }])
+    expect([...claims.keys()].sort()).toEqual([3, 'coordinator'])
+    expect({ revision, hasOpenBarrier }).toEqual({ revision: 7, hasOpenBarrier: true })
+    await rows('barriers').updateOne({ _id: '2' }, { $set: { done: true } })
+    expect((await store().read()).hasOpenBarrier).toBe(false)
+  })
+})
+
 describe('a claim', () => {
   it('is won by one of many contenders with the same read each time it is free, and by none with an older read', async () => {
     const owners = Array.from({ length: 8 }, (_, index) => ownerToken(`i${index}`, 1))
@@ -96,6 +119,35 @@ describe('a claim', () => {
     const epochs = kept.map(({ _id }) => Number(_id.split(':')[1])).sort((one, other) => one - other)
     expect(epochs).toEqual(Array.from({ length: historyMax }, (_, at) => epoch - historyMax + 1 + at))
     expect(await rows('ownershipHistory').countDocuments({ _id: '17:1' })).toBe(1)
+  })
+
+  it('of several is won for each claim that is still as it was read, in one command', async () => {
+    const since = new Date()
+    await store().claim(1, undefined, 'a#1')
+    await store().claim(2, undefined, 'a#1')
+    await store().release([[1, 1]], 'a#1')
+    const observed = (await store().read()).claims
+    const wanted = new Map([1, 2, 3, 4].map((key) => [key, observed.get(key)]))
+    // Others take the claims 1 (which was stored) and 3 (which was not) after the read.
+    expect(await store().claim(1, observed.get(1), 'b#1')).toBe(true)
+    expect(await store().claim(3, undefined, 'b#1')).toBe(true)
+    await store().release([[2, 1]], 'a#1')
+    const again = new Map([...wanted, [2, (await store().read()).claims.get(2)]])
+    const taken = await store().takeAll(again, 'c#1', since)
+    expect([...taken].sort()).toEqual([2, 4])
+    const { claims } = await store().read()
+    expect([1, 2, 3, 4].map((key) => claims.get(key)?.owner)).toEqual(['b#1', 'c#1', 'b#1', 'c#1'])
+    await store().record(new Map([...taken].map((key) => [key, again.get(key as number)])), 'c#1', since)
+    const history = await rows('ownershipHistory').find().sort({ _id: 1 }).toArray()
+    expect(history.map(({ _id, owner }) => [_id, owner])).toEqual([
+      ['1:1', 'a#1'],
+      ['1:2', 'b#1'],
+      ['2:1', 'a#1'],
+      ['2:2', 'c#1'],
+      ['3:1', 'b#1'],
+      ['4:1', 'c#1'],
+    ])
+    expect(await store().takeAll(new Map(), 'c#1', since)).toEqual(new Set())
   })
 
   it('is given back only by its owner', async () => {

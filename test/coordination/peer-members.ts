@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../../src/coordination/coordination.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
+import { unread } from '../../src/coordination/ownership-store.ts'
 import { Peers } from '../../src/coordination/peers.ts'
 import { SyncStore } from '../../src/coordination/sync-store.ts'
 import type { PublicState } from '../../src/domain/progress.ts'
@@ -25,6 +26,8 @@ export interface Member {
   publish: (state: PublicState) => Promise<void>
   /** Sets the instances that hold a lease, as this member observes them. */
   observes: (members: string[]) => void
+  /** Sets the revision of the sync's state that its last round has read, and the age of that read, ms. */
+  reads: (revision: number | null, ageMS: number) => void
 }
 
 export function member(one: OneSet, id: string, leading = false): Member {
@@ -33,6 +36,7 @@ export function member(one: OneSet, id: string, leading = false): Member {
     term: leading ? ++terms : 0,
     members: [] as string[],
     hasLeft: () => false,
+    observed: unread,
     changed: () => sleep(20),
   }
   const liveness = new MongoLiveness(one.cluster)
@@ -46,6 +50,9 @@ export function member(one: OneSet, id: string, leading = false): Member {
     term: () => role.term,
     observes: (members) => {
       role.members = members
+    },
+    reads: (revision, ageMS) => {
+      role.observed = { ...unread, revision, readAt: performance.now() - ageMS }
     },
     publish: (state) => liveness.publish(heartbeatOf(id, { progress: { ...idleProgress, state } })),
   }

@@ -28,6 +28,27 @@ async function committing(): Promise<[Member, Member, Member]> {
 
 const state = async () => pathOf(await syncStore(one).load())
 
+describe('the known state', () => {
+  it('is current while nothing is to be done and a recent round has read the same revision', async () => {
+    const [leader, other] = [member('a', true), member('b')]
+    leader.reads(null, 0)
+    expect(leader.peers.isCurrent).toBe(false) // It was not loaded.
+    await leader.peers.report({ type: 'initialised' })
+    await other.peers.load()
+    const { revision } = other.peers.view
+    other.reads(revision, 0)
+    expect(other.peers.isCurrent).toBe(true)
+    other.reads(revision, 5_000)
+    expect(other.peers.isCurrent).toBe(false)
+    await leader.peers.request(plainCommit)
+    other.reads(revision + 1, 0)
+    expect(other.peers.isCurrent).toBe(false)
+    await other.peers.load()
+    expect(other.peers.view.revision).toBe(revision + 1)
+    expect(other.peers.isCurrent).toBe(false) // A commit is in progress.
+  })
+})
+
 describe('a commit', () => {
   it('begins when every live instance has received it, and names the instances that have not', async () => {
     const [leader, , third] = await committing()

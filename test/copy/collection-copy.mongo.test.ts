@@ -40,12 +40,13 @@ function instance(members: string[]): Coordination {
   return { ...fixed, members, segmentClaims } as unknown as Coordination
 }
 
-/** Returns the copy of an instance that is not the coordinator. `reload` may do more than read the catalog again. */
+/** Returns the copy of an instance that is by default not the coordinator. `reload` may do more than read the catalog again. */
 function follower(
   catalog: Catalog,
   reload: () => Promise<void>,
   copyEnded: (entry: CatalogEntry) => Promise<void>,
   coordination = instance(['coordinator', 'follower']),
+  loadedInTerm: number | null = null,
 ) {
   return new CollectionCopy({
     source: clusters.source,
@@ -60,6 +61,7 @@ function follower(
     startTime: clusters.source.latest,
     nextOrder: clusters.dependencies.nextOrder,
     reload,
+    loadedInTerm,
     locate: async () => true,
     copyEnded,
     loadCopiedBytes: async () => {},
@@ -140,5 +142,36 @@ it('a copy that begins again in the same lease term continues its claimed segmen
   clock.mockRestore()
   await copy.begin()
   expect(await copy.claim()).toHaveLength(1)
+  await copy.close()
+})
+
+it.each([
+  [3, 'plans', 0, 1],
+  [1, 'reloads', 1, 0],
+])('with a catalog of term %i, the coordinator of term 3 %s it', async (loadedInTerm, _, reloads, claimed) => {
+  await createCollections()
+  const entry = await unplanned()
+  const catalog = new Catalog()
+  catalog.add({ ...entry })
+  // In term 2, another instance coordinated, planned the collection and began to copy it.
+  if (loadedInTerm < 3) {
+    await plan(entry)
+    expect(await clusters.metadata.segments.claim('other#1', 1, 64, () => false)).toHaveLength(1)
+  }
+  let reads = 0
+  const reload = async (): Promise<void> => {
+    reads += 1
+    for (const stored of await clusters.metadata.collections.load()) {
+      const known = catalog.get(stored.uuid)
+      if (known) known.planned = stored.planned
+    }
+  }
+  const coordinator = Object.assign(instance(['follower']), { leading: true, coordinatorEpoch: 3 })
+  const copy = follower(catalog, reload, async () => {}, coordinator, loadedInTerm)
+  await copy.begin()
+  expect(await copy.survey()).toBe(false)
+  await copy.plan()
+  expect(reads).toBe(reloads)
+  expect(await copy.claim()).toHaveLength(claimed)
   await copy.close()
 })

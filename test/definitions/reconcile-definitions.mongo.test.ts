@@ -1,9 +1,10 @@
 import type { Document } from 'mongodb'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
-import { listCollections } from '../../src/definitions/listing.ts'
+import { electionOf, listCollections } from '../../src/definitions/listing.ts'
 import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
 import { Catalog } from '../../src/domain/catalog.ts'
+import { indexName } from '../../src/domain/definition.ts'
 import { StoppedError } from '../../src/domain/errors.ts'
 import { metadataDatabase } from '../../src/domain/namespace.ts'
 import { fromTimestamp } from '../../src/mongo/cluster.ts'
@@ -185,24 +186,112 @@ describe('a read of the catalog of a database', () => {
     expect((await instance.definitions.reconcile('app', new Set([old]), 'copied')).indexesOf).toEqual(new Set([old]))
   })
 
-  it('follows the indexes of all collections of a small database when it prefetches', async () => {
-    await source().createCollection('a')
-    await source().createCollection('b')
+  // The indexes of a large database are read with `$listCatalog`.
+  it.each([
+    ['small', 2],
+    ['large', 40],
+  ])('follows the indexes of all collections of a %s database when it prefetches', async (_, count) => {
+    const names = ['a', 'b', ...Array.from({ length: count - 2 }, (__, at) => `c${at}`)]
+    for (const name of names) await source().createCollection(name)
+    // The server stores this number as it was sent. listIndexes returns a boolean.
+    await source().command({ createIndexes: 'b', indexes: [{ key: { z: 1 }, name: 'z_1', sparse: 1 }] })
     const instance = await startInstance()
     await instance.reconcile()
     await source().collection('a').createIndex({ x: 1 })
     await instance.definitions.reconcile('app', none, 'copied')
     expect(await indexed('a')).toBe(0)
-    expect((await instance.definitions.reconcile('app', none, 'copied', 1)).indexesOf).toEqual(new Set())
-    expect(await indexed('a')).toBe(0)
-    const observed = await instance.definitions.reconcile('app', none, 'copied', 2)
+    const observed = await instance.definitions.reconcile('app', none, 'copied', true)
     // tandem does not report the indexes of a prefetched collection if they have not changed, because it has not read the destination.
     const [a] = instance.catalog.entries().filter(({ name }) => name === 'a')
     expect(observed.indexesOf).toEqual(new Set([a?.uuid]))
-    expect([await indexed('a'), await indexed('b')]).toEqual([1, 0])
+    expect([await indexed('a'), await indexed('b')]).toEqual([1, 1])
+    expect((await instance.definitions.reconcile('app', none, 'copied', true)).indexesOf).toEqual(new Set())
     await source().collection('a').dropIndex('x_1')
-    await instance.definitions.reconcile('app', none, 'copied', 2)
+    await instance.definitions.reconcile('app', none, 'copied', true)
     expect(await indexed('a')).toBe(0)
+  })
+
+  it.each(['prefetched', 'touched'])('stores changed indexes that are %s', async (how) => {
+    await source().createCollection('a')
+    const instance = await startInstance()
+    await instance.reconcile()
+    const uuids = new Set(instance.catalog.entries().map(({ uuid }) => uuid))
+    const followed = async () => {
+      await instance.definitions.reconcile('app', how === 'touched' ? uuids : none, 'copied', how === 'prefetched')
+      const entries = await two.metadata.collections.load()
+      return entries.map(({ wanted }) => wanted.indexes.map(indexName))
+    }
+    await source().collection('a').createIndex({ x: 1 })
+    expect(await followed()).toEqual([['x_1']])
+    await source().collection('a').dropIndex('x_1')
+    await source().collection('a').createIndex({ y: 1 })
+    expect(await followed()).toEqual([['y_1']])
+    await source().collection('a').dropIndex('y_1')
+    expect(await followed()).toEqual([[]])
+  })
+
+  it('does not return a collection whose prefetched indexes the destination refuses, so that its event builds them', async () => {
+    await source().createCollection('a')
+    const instance = await startInstance()
+    await instance.reconcile()
+    const [uuid = ''] = instance.catalog.entries().map((entry) => entry.uuid)
+    const copied = two.destinationClient.db('app').collection('a')
+    // A document that the source has changed since, so that only the source can build the index.
+    await copied.insertOne({ x: [1, 2], y: [1, 2] })
+    await source().collection('a').createIndex({ x: 1, y: 1 })
+    const prefetch = async () => (await instance.definitions.reconcile('app', none, 'copied', true)).indexesOf
+    expect(await prefetch()).toEqual(new Set())
+    expect(instance.catalog.get(uuid)?.refusedIndexes).toEqual(['x_1_y_1'])
+    expect(await prefetch()).toEqual(new Set())
+    await copied.updateMany({}, { $set: { y: 1 } })
+    expect((await instance.definitions.reconcile('app', new Set([uuid]), 'copied')).indexesOf).toEqual(new Set([uuid]))
+    expect(await indexed('a')).toBe(1)
+    expect((await two.metadata.collections.load()).map(({ refusedIndexes }) => refusedIndexes)).toEqual([[]])
+  })
+})
+
+describe('the creation of the initial catalog', () => {
+  // The source shows a drop and a rename only after the read, which is what a rollback of the read definitions looks like.
+  it.each([
+    ['before the collections are created', false, false],
+    ['after the collections are created', true, false],
+    ['while a creation fails too', false, true],
+  ])('is repeated when the proof of its read fails %s', async (_, isAfter, fails) => {
+    for (const name of ['kept', 'gone', 'before']) await source().createCollection(name)
+    await source().collection('before').createIndex({ a: 1 })
+    const instance = await startInstance()
+    const point = fails ? await failCommand('create', 'app.gone') : null
+    const run = two.source.run.bind(two.source)
+    let hellos = 0
+    const runs = vi.spyOn(two.source, 'run').mockImplementation(async (...asked) => {
+      const reply = await run(...asked)
+      if (asked[1]['hello'] === undefined) return reply
+      hellos += 1
+      // The first hello precedes the read of the definitions, and the second is part of its proof.
+      if (hellos !== 2) return reply
+      if (isAfter) await vi.waitFor(async () => expect([...(await stored()).values()].filter(Boolean)).toHaveLength(3))
+      await point?.reached()
+      await source().collection('gone').drop()
+      await source().collection('before').rename('after')
+      return { ...reply, electionId: 'another term' }
+    })
+    onTestFinished(() => runs.mockRestore())
+    const creation = { election: electionOf(two.source), prepared: Promise.resolve() }
+    const created = instance.definitions.reconcile('app', 'all', 'copying', false, creation)
+    await untilRetried(instance)
+    await point?.release()
+    await created
+    expect(instance.context.retried).toMatchObject([
+      { error: { message: 'the primary changed during a catalog read' } },
+    ])
+    expect(hellos).toBe(4)
+    expect([...(await existing()).keys()].sort()).toEqual(['after', 'kept'])
+    expect([...(await stored()).values()].every((uuid) => uuid !== null)).toBe(true)
+    expect(await stored()).toEqual(await existing())
+    const entries = instance.catalog.entries()
+    expect(new Map(entries.map(({ name, destinationUUID }) => [name, destinationUUID]))).toEqual(await existing())
+    const indexes = await two.destinationClient.db('app').collection('after').indexes()
+    expect(indexes.map(({ name }) => name)).toEqual(['_id_', 'a_1'])
   })
 })
 
@@ -235,7 +324,7 @@ describe('views on views', () => {
 
 describe('a stop', () => {
   it('prevents further index builds, also of other collections', async () => {
-    const names = ['one', 'two', 'three']
+    const names = ['one', 'two', 'three', 'four', 'five']
     for (const name of names) await source().createCollection(name)
     await (await startInstance()).reconcile()
     for (const name of names) await source().collection(name).createIndex({ a: 1 })
@@ -251,9 +340,10 @@ describe('a stop', () => {
       const all = names.map((name) => two.destinationClient.db('app').collection(name).indexes())
       return (await Promise.all(all)).flat().filter(({ name }) => name === 'a_1').length
     }
-    expect(await built()).toBe(1)
+    // Three collections are followed at a time.
+    expect(await built()).toBeLessThanOrEqual(3)
     await (await startInstance()).reconcile('refused')
-    expect(await built()).toBe(3)
+    expect(await built()).toBe(5)
   })
 
   it('prevents further builds of conflicting indexes', async () => {

@@ -127,6 +127,21 @@ describe('segments', () => {
     expect(priorities(await store.claim('a#1', 4, 64, noneExpired))).toEqual([2])
   })
 
+  it('are claimed by the instance that opens their plan, and by no other, also if the plan is opened again', async () => {
+    const planned = segmentsOf(uuid(1), 3)
+    await store.plan([...planned, ...segmentsOf(uuid(2), 1, 3)])
+    const claimed = await store.open([uuid(1)], planned, { owner: 'a#1', number: 5 })
+    expect(claimed).toEqual(planned.map((segment) => ({ ...segment, claim: 5 })))
+    expect(await load(uuid(1))).toEqual(claimed)
+    expect(await store.claim('b#1', 2, 64, noneExpired)).toEqual([])
+    // As if the reply to the first attempt was lost.
+    expect(priorities(await store.open([uuid(1)], planned, { owner: 'a#1', number: 5 }))).toEqual([0, 1, 2])
+    expect(await store.open([uuid(1)], planned, { owner: 'b#1', number: 6 })).toEqual([])
+    await store.saveProgress([done(claimed[0] as Segment, 10)], 'a#1')
+    expect(await store.bytesBy('a')).toEqual(new Map([[uuid(1), 10]]))
+    expect(priorities(await store.claim('b#1', 3, 64, (owner) => owner === 'a#1'))).toHaveLength(2)
+  })
+
   it('are claimed in the order of their priorities, across collections', async () => {
     await planAndOpen([...segmentsOf(uuid(1), 3, 4), ...segmentsOf(uuid(2), 4)])
     const claimed = await store.claim('a#1', 2, 64, noneExpired)

@@ -203,10 +203,21 @@ export class Server {
     if (typeof aggregate === 'number' || pipeline[0]?.['$collStats'] || pipeline[0]?.['$group']) {
       return finished([], `${database}.none`)
     }
-    const collection = this.collection(aggregate)
+    const found = this.#staged(aggregate, pipeline)
+    this.#count(`read ${aggregate}`, found.length)
+    return finished(
+      raw ? found.map((one) => Buffer.from(BSON.serialize(one))) : found,
+      `${metadataDatabase}.${aggregate}`,
+    )
+  }
+
+  #staged(name: string, pipeline: Document[]): Document[] {
+    const collection = this.collection(name)
     let found = collection.documents()
     for (const stage of pipeline) {
-      const { $match: match, $set: fields, $group: groups, $sort: sort } = stage
+      const { $match: match, $set: fields, $group: groups, $sort: sort, $unionWith: union, $limit: limit } = stage
+      if (union) found = [...found, ...this.#staged(union.coll, union.pipeline)]
+      if (limit) found = found.slice(0, limit)
       if (sort) found = collection.sorted(found, sort)
       if (groups) found = collection.group(found, groups)
       if (match) found = found.filter((document) => collection.matches(document, match))
@@ -219,11 +230,7 @@ export class Server {
         })
       }
     }
-    this.#count(`read ${aggregate}`, found.length)
-    return finished(
-      raw ? found.map((one) => Buffer.from(BSON.serialize(one))) : found,
-      `${metadataDatabase}.${aggregate}`,
-    )
+    return found
   }
 
   /** Returns a resume token that sorts before all events of a stream that begins at a time. */
