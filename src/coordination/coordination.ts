@@ -51,7 +51,7 @@ export class Coordination {
   #lastHolder: string | null = null
   #atWork = false
   #stoppedFor = 0
-  #observed = unread
+  #observed = unread()
   #term = 0
   #change = deferred<void>()
   #wake = new AbortController()

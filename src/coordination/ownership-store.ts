@@ -30,13 +30,9 @@ export interface Ownership {
   readAt: number
 }
 
-/** The ownership before the first read. */
-export const unread: Ownership = {
-  leases: [],
-  claims: new Map(),
-  revision: null,
-  hasOpenBarrier: false,
-  readAt: Number.NEGATIVE_INFINITY,
+/** Returns the ownership as it is known before the first read. */
+export function unread(): Ownership {
+  return { leases: [], claims: new Map(), revision: null, hasOpenBarrier: false, readAt: Number.NEGATIVE_INFINITY }
 }
 
 const timeoutMS = 5_000

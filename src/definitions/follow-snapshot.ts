@@ -65,6 +65,8 @@ export class SnapshotFollower {
   readonly #shardingEntries: ShardingEntries
   readonly #placements: SourcePlacements
   readonly #replacing: ReplacingCollections
+  /** Entries by database that have changed and are not stored yet. A database is followed by one caller at a time. */
+  readonly #changed = new Map<string, Set<CatalogEntry>>()
 
   constructor(parts: FollowSnapshotParts) {
     this.#source = parts.source
@@ -154,34 +156,30 @@ export class SnapshotFollower {
     // At commit, options are compared with those of the destination's collections: an option may have been set on the
     // destination but not stored in the catalog, and then changed back on the source.
     const existingOptions = newState === 'refused' ? await this.#destination.existingOptions(database) : null
-    const changed: CatalogEntry[] = []
-    try {
-      await inParallel(this.#destination.sharding ? 1 : followedAtOnce, collections, async (one) => {
-        const known = this.#catalog.get(one.uuid)
-        if (!known) return
-        known.sourceName = one.name
-        // Event application has ended and no longer builds the awaited indexes, so `#followCollection` builds them.
-        if (newState === 'refused') known.awaitsIndexes = false
-        if (upToDate.has(one.uuid)) return
-        const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
-        const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
-        const all = indexes.get(one.uuid)
-        let found = all && this.#destination.indexes.included(all, shardKey)
-        // The indexes were only prefetched and have not changed, so the destination's indexes need not be read.
-        if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
-        const optionsThere = existingOptions?.get(known.destinationUUID ?? '')
-        if (await this.#followCollection(known, one, shardKey, found, optionsThere)) changed.push(known)
-        // A refused index is built again when the event of its collection is read: the documents may be others by then.
-        if (found && (isTouched || known.refusedIndexes.length === 0)) indexesOf.add(one.uuid)
-        progressed(false)
-      })
-    } catch (error) {
-      // The entries are stored also after a failure, because the next attempt finds no change. The failure is reported
-      // rather than another one of this write.
-      await this.#metadata.collections.save(changed).catch(() => {})
-      throw error
-    }
-    await this.#metadata.collections.save(changed)
+    // Another attempt finds no change in what this one has made equal, so the changed entries are kept until they are stored.
+    const changed = this.#changed.get(database) ?? new Set()
+    this.#changed.set(database, changed)
+    await inParallel(this.#destination.sharding ? 1 : followedAtOnce, collections, async (one) => {
+      const known = this.#catalog.get(one.uuid)
+      if (!known) return
+      known.sourceName = one.name
+      // Event application has ended and no longer builds the awaited indexes, so `#followCollection` builds them.
+      if (newState === 'refused') known.awaitsIndexes = false
+      if (upToDate.has(one.uuid)) return
+      const isTouched = touched === 'all' || touched.has(one.uuid) || created.has(one.uuid)
+      const shardKey = this.#source.sharded ? this.#wantedKey(known, snapshot) : known.shardKey
+      const all = indexes.get(one.uuid)
+      let found = all && this.#destination.indexes.included(all, shardKey)
+      // The indexes were only prefetched and have not changed, so the destination's indexes need not be read.
+      if (!isTouched && found && sameIndexes(found, known.wanted.indexes)) found = undefined
+      const optionsThere = existingOptions?.get(known.destinationUUID ?? '')
+      if (await this.#followCollection(known, one, shardKey, found, optionsThere)) changed.add(known)
+      // A refused index is built again when the event of its collection is read: the documents may be others by then.
+      if (found && known.refusedIndexes.length === 0) indexesOf.add(one.uuid)
+      progressed(false)
+    })
+    await this.#metadata.collections.save([...changed].filter((entry) => this.#catalog.get(entry.uuid) === entry))
+    this.#changed.delete(database)
     await this.#destination.followViews(database, views)
     // The time is 0 if a collection was left out, so that its event leads to another read.
     return { database, time: present.length < collections.length ? 0n : time, indexesOf }

@@ -23,7 +23,7 @@ const atOnce = 8
 export interface Creation {
   /** The result of `electionOf`, which was requested before the read of the definitions; undefined through mongos. */
   election: Promise<string> | undefined
-  /** Nothing is written before this resolves. The definitions of the source are read meanwhile. */
+  /** Nothing is written on the destination before this resolves. The definitions of the source are read meanwhile. */
   prepared: Promise<void>
 }
 
@@ -96,7 +96,8 @@ export class DefinitionReconciler {
       election = undefined // Another attempt needs its own.
       // Users can create no view once the destination is blocked.
       const listing = Promise.resolve(creation?.prepared).then(() => this.#destination.views(database))
-      const [{ result: snapshot, proven }, existingViews] = await both(reading, listing)
+      // If both fail, the first is reported. The preparation has ended then, and another attempt must not wait for it.
+      const [existingViews, { result: snapshot, proven }] = await both(listing, reading)
       // Nothing is dropped or renamed because of a read that may be rolled back. A collection that such a read shows is
       // created only in the catalog and on the destination, and the next attempt drops it.
       const isFirst = this.#catalog.inDatabase(database).length === 0 && existingViews.length === 0

@@ -187,11 +187,11 @@ export class SyncFollower {
       return
     }
     const current = await peers.elected()
-    // The server creates collections and indexes one after the other, so these come after the write above.
-    session.metadataIndexes.create()
     const { term, attempt, aborts, convergences } = current.context
     // Another instance was elected in the meantime.
     if (this.#signal.aborted || term !== peers.worked.term) return
+    // The server creates collections and indexes one after the other, so these come after the write above.
+    session.metadataIndexes.create()
     if (await this.#abortLate(current)) return this.#wake.resolve()
     const { abortsBefore, dryRun } = asked()
     if (part() === 'committing' && current.matches('replicating') && aborts === abortsBefore) {

@@ -52,7 +52,7 @@ export function member(one: OneSet, id: string, leading = false): Member {
       role.members = members
     },
     reads: (revision, ageMS) => {
-      role.observed = { ...unread, revision, readAt: performance.now() - ageMS }
+      role.observed = { ...unread(), revision, readAt: performance.now() - ageMS }
     },
     publish: (state) => liveness.publish(heartbeatOf(id, { progress: { ...idleProgress, state } })),
   }
