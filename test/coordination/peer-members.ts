@@ -36,7 +36,7 @@ export function member(one: OneSet, id: string, leading = false): Member {
     term: leading ? ++terms : 0,
     members: [] as string[],
     hasLeft: () => false,
-    observed: unread,
+    observed: unread(),
     changed: () => sleep(20),
   }
   const liveness = new MongoLiveness(one.cluster)
