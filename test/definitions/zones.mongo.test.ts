@@ -167,7 +167,7 @@ it('a zone is not copied if one of its shards does not exist on the destination,
   expect(await rangesOf(destinationClient, 'things')).toEqual([])
   const checked = (includeNamespaces: { database: string }[] | null) => {
     const selection = new Selection(source, { includeNamespaces, excludeNamespaces: null })
-    return checkZones({ source, destination, selection } as CheckedClusters)
+    return checkZones({ source, destination, selection, configuration: { namespaceRemap: null } } as CheckedClusters)
   }
   expect(await checked(null)).toMatchObject([
     {

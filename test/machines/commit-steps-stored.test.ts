@@ -39,6 +39,7 @@ function evicted(instance: Partial<InstanceContext>) {
       held = true
       lease.resolve()
     },
+    firstState: async () => sync,
     verify: never,
     resign: never,
     verification: { observed: () => {} },
