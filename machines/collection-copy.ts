@@ -108,8 +108,9 @@ const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
  * This instance's share of the collection copy. It runs as long as the instance replicates. A child actor copies each
  * segment and reports each acknowledged batch. The machine is drained only when all children have ended.
  *
- * opening     The machine waits until this instance's previous replication has ended and the preparation of a commit is
- *             undone. A pause waits for neither.
+ * opening     The machine waits until this instance's previous replication has ended and changes may be applied. If a
+ *             failed or restarted commit has prepared the destination, its preparation is undone first. A pause does not
+ *             wait for any of this.
  * beginning   Segments that this instance claimed before a pause, in the same lease term, are released.
  * surveying   The machine reads from the stored state whether any collection is not copied yet.
  * planning    If this instance coordinates, it splits collections into segments.

@@ -10,9 +10,11 @@ export interface CampaignInput {
  * The election of the coordinator. The metadata database stores the coordinator role, which one instance holds at a
  * time. Each term has its own epoch.
  *
- * unknown      This instance has not read the stored role yet, or not since a campaign failed or its term ended. Or the
- *              role is vacant, and this instance may not claim it. `holder` is the last known holder, or null.
- * following    Another instance holds the role, or did until it became vacant, and this instance may not claim it.
+ * unknown      This instance has not read the stored role since it started, since its campaign failed, or since its term
+ *              ended. It also stays here while the role is vacant and this instance may not claim it. `holder` is the
+ *              last known holder, or null.
+ * following    Another instance holds the role. This instance also stays here while the role is vacant and this instance
+ *              may not claim it.
  * campaigning  The role is vacant, and this instance claims it by compare-and-set. One of several candidates wins.
  * leading      This instance holds the role. It leads as long as every read confirms this, its lease lasts, and it has
  *              not begun to give the role up. `lease.lost` reports both the loss of the lease and the release of the

@@ -33,9 +33,9 @@ export const syncFollower = {
 } as const
 
 /**
- * Undoes an aborted commit even when all instances are paused or have failed, because users cannot write on the source
- * until it is undone. It also aborts a commit whose time limit has passed, and gives this instance's partitions back
- * before collections are converged again.
+ * Undoes an aborted commit even when all instances are paused or have failed. If the commit has blocked user writes on
+ * the source, the block lasts until the commit is undone. This actor also aborts a commit whose time limit has passed,
+ * and gives this instance's partitions back before collections are converged again.
  */
 export const undo = {
   id: 'undo',

@@ -45,21 +45,21 @@ import { verificationMachine } from './verification.ts'
  *   finishing     This instance has applied every event up to the commit timestamp and gives its partitions back. The
  *                 coordinator completes the remaining steps (`awaiting`). Once the commit is decided, it can only be
  *                 completed (`handedOver`).
- * paused        Lasts until `sync.resume`, also across restarts. The instance runs only the actor `undo`, which retries
- *               its work. The instance fails if another process with its id takes the lease.
+ * paused        Lasts until `sync.resume`, also across restarts. The instance runs only the actor `undo`, or `hold` when
+ *               it may have lost its lease. The instance fails if another process with its id takes the lease.
  * committed     The sync in this direction is complete. The instance stores its final state, then gives its lease back.
  * reversing     Source and destination swap roles.
  *   moving        The metadata moves to the new destination. The old metadata is valid until the move is acknowledged.
  *   preparingDestination
- *                 The coordinator prepares the new destination. When an oplog no longer contains all changes since the
- *                 commit, the instance then waits in `joining` until the coordinator has prepared all collections to be
- *                 converged.
+ *                 The coordinator prepares the new destination. If the change streams do not provide all changes since
+ *                 the commit, all collections are converged. The instance then waits in `joining` until the coordinator
+ *                 has prepared that.
  * failed        The operator must act. Metadata is kept, and `sync.resume` continues the sync or its reversal. If a
  *               commit failed before it was decided, any instance may abort it (`watching`), and RUNNING follows.
  *
  * When collections are to be converged again, the instance leaves `replicating`, so that nothing is copied, applied or
- * verified while the coordinator prepares the convergence. It joins again afterwards. So does an instance that was
- * paused or did not run during the preparation, when it continues.
+ * verified while the coordinator prepares the convergence. It joins again afterwards. An instance that was paused or
+ * did not run during the preparation joins again when it continues.
  *
  * If an instance is evicted (`lease.evicted`) in `syncing` or `reversing`, it enters that state again, and new workers
  * start from the stored progress. An instance whose commit attempt is no longer the current attempt of the sync also

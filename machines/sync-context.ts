@@ -144,7 +144,10 @@ export type CoordinatorReport =
   | { type: 'commit.renewed' }
   | { type: 'commit.failed'; failure: Failure }
   | { type: 'reversal.started' }
-  /** `converges`: an oplog no longer contains all changes since the commit. An earlier release does not send it. */
+  /**
+   * `converges` is true when all collections must be converged, because the change streams do not provide all changes
+   * since the commit. An earlier release does not send this field.
+   */
   | { type: 'reversal.prepared'; converges?: boolean }
   | { type: 'reversal.announced' }
   | { type: 'verification.initiallyVerified' }
@@ -159,8 +162,8 @@ export type SyncEvent =
   /** A coordinator's term begins. */
   | { type: 'coordinator.elected'; term: number }
   /**
-   * Sent by any instance. `abortsBefore`: how many aborted commits that instance knows of. `replaces`: the time of a
-   * stored request that no instance follows any more, or null.
+   * Sent by any instance. `abortsBefore`: how many aborted commits that instance knows of. `replaces`: the time
+   * (`at`) of a stored request that this request may replace because no instance carries it out, or null.
    */
   | {
       type: 'commit.requested'

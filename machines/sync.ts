@@ -55,10 +55,11 @@ export type SyncStep =
  *   converting    Users write on the destination, and the coordinator restores `unique` and `hidden` of indexes.
  * committed     The sync in this direction is complete.
  * reversing     Source and destination swap roles.
- *   moving        Stored on the former destination while the coordinator moves the stored state to the new destination.
+ *   moving        The coordinator moves the stored state to the new destination. Until the move is done, the former
+ *                 destination stores this state.
  *   preparingDestination
- *                 Stored on the new destination while the coordinator prepares that cluster as the destination. When an
- *                 oplog no longer contains all changes since the commit, all collections are converged.
+ *                 The new destination stores this state, and the coordinator prepares that cluster as the destination.
+ *                 If the change streams do not provide all changes since the commit, all collections are converged.
  *
  * Tags: `applicable` when changes may be applied, `decided` from the decision on, `canWrite` when users can write on
  * the destination.
@@ -126,7 +127,7 @@ export const syncMachine = setup({
       event.type === 'convergence.planBegun' &&
       event.term === context.term &&
       event.convergences === context.convergences,
-    /** An oplog no longer contains all changes since the commit. */
+    /** All collections must be converged, because the change streams do not provide all changes since the commit. */
     isPreparedByConverging: ({ context, event }) =>
       event.type === 'reversal.prepared' && event.term === context.term && event.converges === true,
     /** A comparison that began before the last convergence was requested does not count. */
@@ -362,7 +363,7 @@ function filtersOf(
 ): Pick<SyncContext, 'filters' | 'filterChange'> | Record<never, never> {
   if (!requested?.filter) return {}
   const { filters, before, dropExcluded } = requested.filter
-  // Nothing was changed for filters whose plan has not begun, so they do not count as former filters.
+  // If the plan of the pending filters has not begun, nothing was changed for them. They are then not former filters.
   const former = pending?.begun === false ? pending.before : [...(pending?.before ?? []), before]
   return { filters, filterChange: { before: former, dropExcluded, begun: false } }
 }

@@ -191,7 +191,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/abort',
       describeCommand(
         'abort',
-        'Aborts a commit that is not decided yet, on all instances: the sync is RUNNING again. The decision is stored shortly before canWrite. Every instance accepts abort, in RUNNING, PAUSED, COMMITTING and FAILED.',
+        'Aborts a commit that is not decided yet, on all instances: the sync is RUNNING again. The decision is stored shortly before canWrite becomes true. Every instance accepts abort, in RUNNING, PAUSED, COMMITTING and FAILED.',
         noBody,
         successSchema,
       ),
@@ -290,7 +290,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/repair',
       describeCommand(
         'repair',
-        'Corrects the documents and definitions that a failed verification reported: makes them equal to the source. Afterwards, send resume. If repair needs a convergence, it aborts the commit; in that case send commit when canCommit is true. If several instances share the sync, only the coordinator accepts repair.',
+        'Corrects the documents and definitions that a failed verification reported: makes them equal to the source. Afterwards, send resume, which commits again. If repair has to converge a collection, it aborts the commit; in that case, send commit when canCommit is true, and do not send resume. If several instances share the sync, only the coordinator accepts repair.',
         noBody,
         repairedSchema,
       ),
@@ -305,7 +305,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/resync',
       describeCommand(
         'resync',
-        'Compares collections with the source again and writes what differs. Accepted in RUNNING by any instance, for all of them; canCommit is false until it has ended.',
+        'Compares collections with the source again and writes what differs. Any instance accepts it in RUNNING, and it applies to all instances. canCommit is false until the resync has ended.',
         { schema: resyncBodySchema, required: true },
         successSchema,
       ),

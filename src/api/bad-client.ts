@@ -2,7 +2,10 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { failureBody } from './answers.ts'
 
-/** Answers input that is not a valid request (late, oversized or malformed headers) in the API's error format too. */
+/**
+ * Answers input that is not a valid request (late, malformed, or with an oversized header) in the API's error format. The
+ * answer has no body if the client has sent nothing, or has sent a HEAD.
+ */
 
 /** The fields that Node adds to a parse error: the packet, and how many of its bytes were parsed. */
 interface ClientError extends NodeJS.ErrnoException {

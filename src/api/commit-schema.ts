@@ -5,7 +5,7 @@ import { describeIssues, objectOf } from './strict-schema.ts'
 
 /** The body of `POST /api/v1/commit`, and the commit fields of `progress`. */
 
-/** One day in seconds. A cutover that may take longer needs no limit. */
+/** One day in seconds. A request for a cutover that may take longer can omit `maxSeconds`. */
 const maxSecondsMax = 86_400
 
 export const commitBodySchema = objectOf({
@@ -16,7 +16,7 @@ export const commitBodySchema = objectOf({
       v.minValue(1, 'must be at least 1'),
       v.maxValue(maxSecondsMax, `must be at most ${maxSecondsMax}`),
       v.description(
-        'Aborts the commit if its decision is not stored within this many seconds. The decision comes shortly before canWrite.',
+        'Aborts the commit if its decision is not stored within this many seconds. The decision is stored shortly before canWrite becomes true.',
       ),
     ),
   ),

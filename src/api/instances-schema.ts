@@ -17,7 +17,9 @@ const instanceSchema = objectOf({
     ),
   ),
   lastSeenSeconds: integer('Seconds since its last heartbeat.'),
-  partitions: v.array(integer('Number of a partition of the change stream whose changes it applies.')),
+  partitions: v.array(
+    integer('Identifier of a partition of the change stream. The instance applies the changes of this partition.'),
+  ),
   progress: v.pipe(progressSchema, v.description('Its progress at its last heartbeat.')),
 })
 

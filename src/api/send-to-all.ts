@@ -26,7 +26,7 @@ const summaries: Record<PeerCommand, string> = {
   commit: 'Sends commit to every live instance.',
   abort: 'Sends abort to every live instance.',
   reverse: 'Sends reverse to every live instance.',
-  filter: 'Sends filter to every live instance. The first of them stores it for all.',
+  filter: 'Sends filter to every live instance. The filter is stored only once, because it applies to all instances.',
 }
 
 const bodies = {

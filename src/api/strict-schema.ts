@@ -62,8 +62,8 @@ export function describeIssues(found: readonly v.BaseIssue<unknown>[]): string {
 }
 
 /**
- * The issue of a union says only that no option matches. If the value has the type of one option, the issues of its
- * parts are more precise and replace it.
+ * The issue of a union says only that no option matches. If the value has the type of one option, the issues of the
+ * value's parts are more precise, and they replace the union's issue.
  */
 function withinUnion(issue: v.BaseIssue<unknown>): v.BaseIssue<unknown>[] {
   const inner = issue.type === 'union' ? (issue.issues ?? []).filter(({ path }) => path !== undefined) : []

@@ -3,8 +3,9 @@ import type { ChangeEvent } from '../domain/change-event.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isUserCollection, namespace } from '../domain/namespace.ts'
 
-/** A collection that a DDL event reports as dropped, as the catalog had it before definitions were followed. */
+/** A collection that a DDL event reports as dropped. */
 export interface DroppedCollection {
+  /** The collection's entry in the catalog before the changes of definitions were applied. */
   entry: CatalogEntry
   destinationUUID: string
   /** The time of the drop. */
@@ -12,16 +13,18 @@ export interface DroppedCollection {
 }
 
 /**
- * Returns the collections of the catalog that these events drop. Call it before the events are followed.
+ * Returns the collections of the catalog that these events drop. Call it before the changes of definitions are applied,
+ * because they change the catalog.
  *
- * On a replica set, a drop does not end a UUID: `applyOps` creates a collection with a given UUID, and
- * `mongorestore --drop --preserveUUID` drops a collection and creates it again in this way. A read of the source's
- * catalog that is later than both finds nothing to drop, although the former documents are gone. They have no delete
- * events.
+ * On a replica set, a new collection can have the UUID of a dropped one: `applyOps` creates a collection with a given
+ * UUID, and `mongorestore --drop --preserveUUID` drops a collection and creates it again in this way. A read of the
+ * source's catalog after both steps finds the UUID and does not show that there was a drop. The former documents are
+ * gone, but there are no delete events for them.
  *
  * A drop event of a source older than 6.0 has no UUID, so it concerns the collection that has the name in the catalog.
- * A rename event of such a source does not say which collection the rename has replaced. A drop event of a later source
- * has no UUID if it concerns a view. The catalog may then already have another collection under the view's name.
+ * A rename event of such a source does not say which collection the rename has replaced, so that collection is not
+ * returned. A drop event of a later source has no UUID if it concerns a view. Such an event drops no collection here,
+ * although the catalog may already have a collection under the view's name.
  * @param before6 the source is older than 6.0
  */
 export function droppedBy(events: readonly ChangeEvent[], catalog: Catalog, before6: boolean): DroppedCollection[] {
@@ -35,9 +38,10 @@ export function droppedBy(events: readonly ChangeEvent[], catalog: Catalog, befo
 }
 
 /**
- * Returns the dropped collections that the destination still has after the events were followed, by UUID, each with its
- * namespace. The source had created them again when its catalog was read, so the destination may have documents of the
- * dropped collection. They must be converged. Omits collections whose convergence began after the drop.
+ * Returns the dropped collections that the destination still has after the changes of definitions were applied, by UUID,
+ * each with its namespace. The source had created them again when its catalog was read, so the destination may have
+ * documents of the dropped collections. The collections must be converged. Omits collections whose convergence began
+ * after the drop.
  *
  * A collection that tandem has dropped on the destination and created again is not returned: it was empty when it was
  * created, and all its later documents have events.

@@ -74,7 +74,8 @@ function withSamples(known: Candidate[], samples: readonly KeyValues[], wanted: 
     const isNear = (other: Candidate | undefined): boolean =>
       other !== undefined && Math.abs(other.position - position) < step / 2
     if (isNear(known[next - 1]) || isNear(known[next])) continue
-    // No sample is below the first one, and documents with equal values cannot be separated.
+    // A boundary must be above the first sample, because no sample is below that one. It must also be above the last
+    // candidate, because documents with equal values cannot be separated.
     if (compareKeys(values, last?.values ?? (samples[0] as KeyValues)) <= 0) continue
     candidates.push({ values, position: Math.max(position, last?.position ?? 0) })
   }
@@ -129,10 +130,10 @@ export function assignShards(
     const run = chunks.slice(from, to)
     let remaining = run.reduce((sum, { weight }) => sum + weight, 0)
     shards.sort((one, other) => loadOf(one) - loadOf(other))
-    // Each shard takes at least one chunk, even if the chunk is larger than the shard's share.
+    // A shard takes at least one chunk before the next shard's turn, even if the chunk is larger than the shard's share.
     let taken = 0
     for (const { weight } of run) {
-      // The load of each remaining shard if the rest of the run made their loads equal.
+      // The load that each remaining shard would have if the remaining chunks of the run made these loads equal.
       const target = (remaining + shards.reduce((sum, shard) => sum + loadOf(shard), 0)) / shards.length
       if (taken > 0 && shards.length > 1 && loadOf(shards[0] as string) + weight / 2 > target) {
         shards.shift()

@@ -62,7 +62,7 @@ export function createLog(options: LogOptions & { mongosyncID: string }, termina
   return { journal, reopen: () => file?.reopen(), rotate: () => file?.rotate() }
 }
 
-/** RFC 3339 with six digits, as in mongosync's log. Its readers refuse another number of digits. */
+/** RFC 3339 with six digits, as in mongosync's log. Programs that read mongosync's log reject any other number. */
 function inMicroseconds(time: Date): string {
   return time.toISOString().replace('Z', '000Z')
 }

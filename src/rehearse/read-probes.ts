@@ -121,8 +121,8 @@ export const readProbes: readonly Probe[] = [
 ]
 
 /**
- * Runs `write` and returns the events that it causes in the probes' database. The change stream starts by time and
- * requests expanded events, as the streams of a sync do.
+ * Runs `write` and returns the events that it causes in the probes' database. The change stream starts by time and, on
+ * servers from 6.0 on, requests expanded events, as the streams of a sync do.
  */
 async function eventsOf({ client, db, major }: ProbePlace, write: () => Promise<unknown>): Promise<Document[]> {
   const startAtOperationTime = await clusterTime(client)

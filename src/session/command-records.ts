@@ -35,10 +35,10 @@ export class CommandRecords {
   }
 
   /**
-   * Records a command from another instance, performs it, and records its outcome before this resolves or rejects. The
-   * outcome is therefore in the trail before the sender answers its client. Each record delays the command by no more
-   * than a second.
-   * @param sender the instance that passed the command on, as the stored command names it; null if it names none
+   * Records a command from another instance, performs it, and records its outcome. Only then does this method resolve or
+   * reject, so the outcome is in the trail before the sender answers its client. However, each record delays the command
+   * by no more than a second: if storing takes longer, the outcome appears in the trail later.
+   * @param sender the instance that passed the command on; null if the stored command does not name its sender
    */
   async passedOn({ command }: GivenCommand, sender: string | null, perform: () => Promise<void>): Promise<void> {
     const [id, time] = [randomUUID(), new Date().toISOString()]

@@ -30,7 +30,10 @@ interface OtherSync {
   database: string
   record: SyncRecord
   sync: SyncSnapshot
-  /** The filters in force, and replaced ones: the plan of their replacement may still drop their collections. */
+  /**
+   * The filters in force, and earlier filters while the change to the new ones is not planned yet. Until then,
+   * collections that only the earlier filters select may still be dropped.
+   */
   filters: NamespaceFilters[]
   names: NamespaceRemap
 }
@@ -91,8 +94,8 @@ export async function refuseBeside(configuration: StartConfiguration, clusters: 
 
 /**
  * Returns the refusal of `refuseBeside`, if there is one, as a finding.
- * @param found the findings of the other checks. If one of them is an error, any other error of `refuseBeside` is ignored,
- * because the checks describe a missing privilege or an invalid pattern better
+ * @param found the findings of the other checks. If one of them is an error, an error of `refuseBeside` that is not a
+ * refusal is ignored, because these findings describe a missing privilege or an invalid pattern better
  */
 export async function findBeside(
   configuration: StartConfiguration,
@@ -140,13 +143,16 @@ export class OtherSyncs {
       if (overlap === null) continue
       throw new FatalError(
         'SyncsOverlap',
-        `${named(other)} syncs into the same destination, and both select ${overlap}${there(names, other)}. Nothing else was changed. Stop one of them, ` +
-          'remove it with tandem clean or change its filters, compare the namespace with its source, and send resume',
+        `${named(other)} syncs into the same destination, and both select ${overlap}${there(names, other)}. Both may have written there. The progress of this sync is kept. Stop one of the two syncs, and ` +
+          'remove it with tandem clean or change its filters. Then compare the namespace with its source, and send resume',
       )
     }
   }
 
-  /** Checks twice a minute until `end`, and removes an expired reservation of the older name on both clusters. */
+  /**
+   * Checks twice a minute until `end`. Each time, it also removes the reservation in the metadata database of earlier
+   * releases (`OlderMetadata`) on both clusters, if it has expired.
+   */
   begin(onFound: (failure: Failure) => void): void {
     this.#timer ??= setInterval(() => {
       if (this.#checking) return
@@ -188,7 +194,8 @@ export class OtherSyncs {
  * FatalError MetadataVersion or MissingPrivileges. `skip`: omit it, because that sync compared the filters when it began
  */
 async function readOthers({ destination, context }: Beside, unreadable: 'refuse' | 'skip'): Promise<OtherSync[]> {
-  // A start has just reserved the older database. It is read while the databases are listed, which saves a round trip.
+  // The metadata database of earlier releases is read while the databases are listed. This saves a round trip at a start,
+  // which usually finds that database in the list, because it has reserved it (`OlderMetadata`).
   const ahead = readOther(destination, olderMetadataDatabase, context)
   ahead.catch(() => {})
   const databases = (await listMetadata(destination, context)).filter((name) => name !== destination.metadataDatabase)
@@ -255,7 +262,10 @@ async function overlapWith(source: Cluster, own: Written, { filters, names }: Ot
   return null
 }
 
-/** Says that an overlap is named as on the destination, if one of the syncs gives databases other names there. */
+/**
+ * Returns ' on the destination' if one of the syncs renames databases, because an overlap is then named as on the
+ * destination; otherwise ''.
+ */
 function there(own: NamespaceRemap, other: OtherSync): string {
   return own.isIdentity && other.names.isIdentity ? '' : ' on the destination'
 }

@@ -17,7 +17,7 @@ import { Suspects } from './suspects.ts'
 export interface OfferedComparisonParts {
   clusters: BothClusters
   claims: RangeClaims
-  /** Gives claims back when the work has ended. It is not stopped by the signal of `context`. */
+  /** Gives claims back. Each call passes its own signal, because the last call follows an abort of `context`'s signal. */
   releases: Pick<RangeClaims, 'until'>
   store: Pick<VerificationStore, 'saveRechecks'>
   /** Its signal ends the work. */
@@ -68,7 +68,10 @@ export class OfferedComparison {
     this.#parts = parts
   }
 
-  /** Runs until the signal is aborted or a failure occurs, and then gives its claims back. Rejects on a failure. */
+  /**
+   * Runs until the signal is aborted or a failure occurs, and then gives its claims back. Rejects on a failure, unless
+   * the signal is aborted.
+   */
   async run(): Promise<void> {
     const { context, releases, owner, claimNumbers } = this.#parts
     const { signal } = context
@@ -163,15 +166,15 @@ export class OfferedComparison {
   }
 
   /**
-   * The source is read at this time or later. The range names the time that the coordinator knew when it offered the
-   * range, and this instance may know a later convergence of the collection. A read from a secondary is also no older than
-   * the replies of the source that this instance has received (`openBulkRange`).
+   * Returns the earliest time as of which the source may be read. The coordinator has stored such a time in the range. If
+   * this instance knows of a convergence of the collection that began later, that time applies. A read from a secondary
+   * is also no older than the replies of the source that this instance has received (`openBulkRange`).
    */
   #sourceTime({ sourceTime }: OfferedRange, { convergedFrom }: CatalogEntry): ClusterTime {
     return laterOf(sourceTime, convergedFrom ?? 0n)
   }
 
-  /** Undefined if this instance does not know the collection as the coordinator does. */
+  /** Undefined if this instance's catalog has no such collection, or another destination UUID for it than the range. */
   #entryOf({ collection, destination }: OfferedRange): CatalogEntry | undefined {
     const entry = this.#parts.catalog()?.get(collection)
     return entry?.destinationUUID === destination ? entry : undefined
