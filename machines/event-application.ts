@@ -15,7 +15,10 @@ export interface EventsContext {
 export type EventsEvent =
   | WorkerOrder
   | ReplicationReport
-  /** The change stream from the stored positions of the owned partitions has returned its first batch. */
+  /**
+   * The source has opened the change stream at the stored positions of the owned partitions and has returned a batch. On
+   * a sharded source, empty batches from before any shard has read its oplog do not count.
+   */
   | { type: 'partitions.answered' }
   /**
    * The owned partitions have changed or have passed the commit timestamp. All events that were read are applied.
@@ -70,8 +73,8 @@ export const eventApplicationMachine = setup({
     pass: fromPromise<boolean>(placeholder('pass')),
     change: fromPromise<void>(placeholder('change')),
     /**
-     * Stops reading. Resolves when all events that were read are applied: with the failure to report, or with null when
-     * the work was only stopped.
+     * Stops reading and waits until work under way has ended. Resolves with null when all events that were read are
+     * applied or the work was only stopped, and with the failure to report when the work has failed.
      */
     close: fromPromise<Failure | null, { error: unknown }>(placeholder('close')),
   },

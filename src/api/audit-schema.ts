@@ -24,7 +24,7 @@ const entrySchema = objectOf({
       v.pipe(
         v.string(),
         v.description(
-          'The instance that passed the command on (a request to all/…); null if unknown, and absent if a client sent the command to this instance.',
+          'The instance that received the command from a client at /api/v1/all/… and passed it on to this instance; null if unknown, and absent if a client sent the command to this instance.',
         ),
       ),
     ),

@@ -11,7 +11,9 @@ const integer = (meaning: string) => v.pipe(v.number(), v.integer(), v.minValue(
 const rowSchema = objectOf({
   namespace: v.pipe(
     v.string(),
-    v.description('database.collection: the database as on the source, the collection as on the destination.'),
+    v.description(
+      'database.collection: the name of the database on the source, and the name of the collection on the destination.',
+    ),
   ),
   destinationNamespace: v.exactOptional(
     v.pipe(
@@ -23,7 +25,7 @@ const rowSchema = objectOf({
     ended: v.pipe(v.boolean(), v.description('Every document has been copied once.')),
     converging: v.pipe(
       v.boolean(),
-      v.description('The collection existed on the destination: it is compared, and only what differs is written.'),
+      v.description('The collection existed on the destination or is compared again. Only what differs is written.'),
     ),
     estimatedTotalBytes: integer('Bytes of documents.'),
     estimatedCopiedBytes: integer('Bytes copied by all instances.'),

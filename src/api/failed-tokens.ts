@@ -17,7 +17,7 @@ const others = 'others'
 export interface RefusedTokens {
   /** The address of the latest attempt. */
   remoteAddress: string | null
-  /** Number of attempts that were refused with 429 since the last call. */
+  /** Number of attempts that were refused with 429 since the last call of `onRefused`. */
   attempts: number
   failuresPerMinuteMax: number
 }

@@ -178,7 +178,7 @@ function addFigures(set: MetricSet, progress: Progress): void {
 function addWork(set: MetricSet, meter: WorkMeter): void {
   set.gauge(
     'tandem_last_progress_timestamp_seconds',
-    'When this process last copied documents or advanced the position up to which all changes are applied.',
+    'When this process last copied documents or finished applying a batch of the change stream, even an empty one.',
     meter.progressedAt === null ? null : meter.progressedAt / 1_000,
   )
   set.counter(

@@ -48,7 +48,7 @@ export const repairedSchema = objectOf({
       v.integer(),
       v.minValue(1),
       v.description(
-        'Collections that are converged because repair could not make them equal. The commit was aborted for this.',
+        'Number of collections that repair could not make equal. tandem has aborted the commit and converges these collections.',
       ),
     ),
   ),

@@ -8,7 +8,7 @@ import { limitsSchema, renderLimits } from './limits-schema.ts'
 import { detailEntries } from './schemas.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The answer of `GET /api/v1/progress`. Other fields of the progress are not sent. */
+/** The answer of `GET /api/v1/progress`. Fields of `Progress` that the schema does not list are not sent. */
 
 const described = <Schema extends v.GenericSchema>(schema: Schema, meaning: string) =>
   v.pipe(schema, v.description(meaning))
@@ -97,11 +97,11 @@ export const progressSchema = objectOf({
   ),
   estimatedSecondsToCEACatchup: v.exactOptional(integer("The same value under mongosync's name.")),
   estimatedOplogTimeRemaining: v.exactOptional(
-    text('How long the sync may make no progress before the source oplog no longer reaches back to its position.'),
+    text('How long the sync could stop before the source oplog overwrites its position.'),
   ),
   convergingCollections: v.exactOptional(
     integer(
-      'Number of collections that existed on the destination, or that are compared again, and that this instance has not yet made equal to the source. Only what differs is written. Absent if there is none.',
+      'Number of collections that this instance still has to make equal to the source, because they existed on the destination or are compared again. Only what differs is written. Absent if there is none.',
     ),
   ),
   indexBuilding: v.exactOptional(

@@ -35,7 +35,7 @@ const schemaOf = ({ least, most, usual }: NumberParameter) =>
   v.optional(
     v.pipe(
       v.string(),
-      v.regex(/^\d{1,9}$/, 'must be a whole number'),
+      v.regex(/^\d{1,9}$/, 'must be a whole number of at most 9 digits'),
       v.transform(Number),
       v.minValue(least, `must be at least ${least}`),
       v.maxValue(most, `must be at most ${most}`),

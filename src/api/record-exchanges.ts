@@ -1,7 +1,7 @@
 import type { MiddlewareHandler } from 'hono'
 import { commandOf } from './audit-commands.ts'
 
-/** A command as the API received it, or its answer, for the log. */
+/** Logs each command as the API received it, and the answer to each command. */
 export interface ExchangeRecorder {
   received(request: { method: string; uri: string; body?: string }): void
   answered(response: { method: string; uri: string; status: number; body: string }): void
@@ -17,7 +17,8 @@ export function bodyForLog(text: string): string {
 
 /**
  * Records the commands that the guards let pass, and their answers. Queries are not recorded: clients send them every
- * second. The body of `start` is recorded by its handler once it is valid, because a valid body has no unknown fields.
+ * second. The handler of `start` records that command itself, with the body, once the body is valid: unknown fields of an
+ * invalid body may contain secrets.
  */
 export function recordExchanges(recorder: ExchangeRecorder): MiddlewareHandler {
   return async (context, next) => {

@@ -169,8 +169,8 @@ export class Sampler {
   }
 
   /**
-   * Before a start, a sample that nobody receives would only send requests to the clusters. `#observe` reports errors
-   * once somebody listens.
+   * Returns false before a start: a sample that nobody receives would then only send requests to the clusters. Also
+   * returns false after an error, which `#observe` reports once somebody listens.
    */
   #hasSync(): boolean {
     try {

@@ -60,12 +60,14 @@ export interface EventApplicationParts {
    * are all partitions that are applied here.
    */
   follow: (touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal) => Promise<void>
-  /** Returns the UUIDs of collections that, according to this DDL event, have documents without events in the stream. */
+  /**
+   * Returns the UUIDs of the collections for which this DDL event shows that the stream lacks events of some documents.
+   */
   incompleteAfter: (event: ChangeEvent) => Promise<string[]>
   /**
    * Requests that these collections are converged, because the stream lacks events for some of their documents. Rejects
    * with StoppedError once this application is stopped for the convergence. The event that led to the request is then
-   * not applied, and no stored position is after it, so it is read again when the convergence is planned.
+   * not applied, and no stored position is after that event. It is therefore read again after the convergence is planned.
    * @param collections by UUID, each with its namespace for messages to the operator
    */
   converge: (collections: ReadonlyMap<string, string>, stopped: AbortSignal) => Promise<never>
@@ -74,8 +76,8 @@ export interface EventApplicationParts {
   /** Receives the batches of the stream as they were read, if the stream has the events of all partitions. */
   sharedStream: SharedStream
   /**
-   * Called when the source has returned a batch of the stream. The stream starts at the earliest position of the
-   * partitions.
+   * Called for each batch that the source has returned. On a sharded source, batches that do not pass the start of the
+   * stream are ignored. The stream starts at the earliest position of the partitions.
    */
   onAnswered?: () => void
   /** True when several instances share the events. Each cluster time with DDL events then has its own barrier. */
@@ -90,7 +92,8 @@ export interface OwnedPartition {
 }
 
 /**
- * Follows the source's change stream from a stored position and makes the destination equal, until it is drained.
+ * Reads the source's change stream from a stored position and applies its events to the destination, until `drain` is
+ * called or the time of `drainTo` is passed.
  *
  *   stream ─▶ route ─▶ lanes (identities, folded) ─▶ reconcile documents ─▶ watermark ─▶ stored position
  *                 └──▶ DDL: all lanes drained ─▶ barrier ─▶ definitions reconciled
@@ -218,9 +221,9 @@ export class EventApplication {
   }
 
   /**
-   * Stores the start as the position of all partitions. Partitions that were ahead apply their events again, older
-   * versions first. If this instance ends in between, the next owner must apply these events again, too. From here on, a
-   * delayed write of a former owner cannot advance the position.
+   * Stores the start as the position of all owned partitions. A partition that was ahead applies its events again, which
+   * may write older versions of documents before newer ones. If this instance ends in between, the next owner must
+   * therefore apply these events again, too. From here on, a delayed write of a former owner cannot advance the position.
    */
   async #beginAt(start: StreamPosition): Promise<void> {
     const { metadata, partitions } = this.#parts
@@ -259,6 +262,7 @@ export class EventApplication {
 
   /**
    * Runs `work` while no write is in flight and no event is routed. Rejects with StoppedError when the run ends first.
+   * Resolves without running `work` if one of the awaited writes fails.
    */
   behindBarrier(work: () => Promise<void>): Promise<void> {
     return this.#exclusively(async () => {
@@ -308,7 +312,8 @@ export class EventApplication {
       const lane = needsOneLane(entry)
         ? 0
         : laneHash(bytes, event.idType, event.idStart, event.idEnd) % this.#lanes.size
-      // A replacement may change the spelling of the _id: the event has the old spelling, the document the new one.
+      // A replacement may change the encoding of the _id, for instance from 1 to 1.0. The event's document key has the
+      // old encoding, and the document has the new one.
       const idElement = event.document ? idElementOf(event.document) : event.idElement
       this.#lanes.put(lane, entry, unlessOlder(event, entry), idElement, isCapped(entry.wanted.options))
       if (this.#lanes.full) await this.#lanes.waitForCapacity()
@@ -328,7 +333,7 @@ export class EventApplication {
     const { source, catalog, partitions } = this.#parts
     const all = events.map(({ time }) => time)
     const times = { first: all.reduce(earlierOf), last: all.reduce(laterOf) }
-    // A router does not accept applyOps.
+    // Only applyOps can create a dropped collection again with its UUID, and a router does not accept applyOps.
     const dropped = source.sharded ? [] : droppedBy(events, catalog, source.before6)
     await this.#parts.follow(touchedBy(events), times, [...partitions.keys()], this.#stopped)
     const again = createdAgain(dropped, catalog)

@@ -48,7 +48,7 @@ export class WorkMeter {
     for (const { length } of events) this.streamBytes += length
   }
 
-  /** Documents were copied, or the position up to which all changes are applied has advanced. */
+  /** Documents were copied, or all changes of a batch of the change stream are applied. The batch may be empty. */
   progressed(): void {
     this.progressedAt = Date.now()
   }

@@ -23,7 +23,10 @@ const { Topology } = require('mongodb/lib/sdam/topology.js') as {
   Topology: { prototype: { selectServer: SelectServer } }
 }
 
-/** The server address of each session that stays at one server. Null until its first command has selected one. */
+/**
+ * The server address of each session that stays at one server. Null until the session's first command has selected a
+ * server. On a replica set, the address remains null unless secondaries may answer.
+ */
 const pinned = new WeakMap<ClientSession, string | null>()
 /** Sessions whose commands secondaries may answer. */
 const readsSecondaries = new WeakSet<ClientSession>()

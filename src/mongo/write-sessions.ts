@@ -7,11 +7,11 @@ import { type NumberedForms, numberedForms } from './numbered-forms.ts'
 
 /**
  * A write for which this process no longer waits may still reach the server, because a proxy or a slow network delays it.
- * Every write under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only increases within
- * that session. Once the server has received a higher number, it rejects the delayed write (TransactionTooOld). A
- * session carries one write at a time. When the outcome of a write is unknown, its session is closed with a higher
- * number before anything is sent again. An instance that takes a lease over closes all sessions of the former holders:
- * session ids derive from the lease.
+ * On a replica set, every write under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only
+ * increases within that session. Once the server has received a higher number, it rejects the delayed write
+ * (TransactionTooOld). A session carries one write at a time. When the outcome of a write is unknown, its session is
+ * closed with a higher number before anything is sent again. An instance that takes a lease over closes all sessions of
+ * the former holders. It knows their ids, because the ids derive from the lease and from the processes that held it.
  * https://github.com/mongodb/specifications/blob/master/source/retryable-writes/retryable-writes.md
  */
 
@@ -64,8 +64,8 @@ export interface NumberedWrite {
    */
   close(): Promise<boolean>
   /**
-   * Marks the session as open if the write with this number is its last one, because that write may still take effect.
-   * Unless `close` closes the session, the next write of any session does.
+   * Marks the session as open, because the write with this number may still take effect. Does nothing if the session has
+   * sent a higher number since. Unless `close` closes the session, the next write of any session does.
    */
   leaveOpen(number: Long): void
   /**

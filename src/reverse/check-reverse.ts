@@ -13,7 +13,10 @@ import type { RetryContext } from '../mongo/retry.ts'
 import { Selection } from '../mongo/selection.ts'
 import { eventsSince } from './events-since.ts'
 
-/** Time limit of the checks in milliseconds. If a cluster does not answer within this time, the reversal is refused. */
+/**
+ * Time limit in milliseconds for the reads of the stored position and of the former source's oplog. If a cluster does not
+ * answer them within this time, the reversal is refused.
+ */
 const patienceMS = 20_000
 
 export interface ReversalToCheck {
@@ -28,9 +31,9 @@ export interface ReversalToCheck {
  * Checks every condition of a reversal. Writes only oplog no-ops. Throws RefusedError with the reason.
  *
  * The oplog of the former source must reach back to the commit, because only this oplog shows whether documents were
- * written there that exist on no other cluster. A convergence would delete these. The oplog of the new source need not
- * reach back to the commit, and the position in it need not be known: `prepareDestination` then requests that all
- * collections are converged.
+ * written there that exist on no other cluster. A convergence would delete these. If the oplog of the new source does not
+ * reach back to the commit, or the position in that oplog is not known, the reversal is not refused. Instead,
+ * `prepareDestination` requests that all collections are converged.
  */
 export async function checkReverse({ record, source, destination, context }: ReversalToCheck): Promise<void> {
   const { configuration } = record
@@ -49,7 +52,7 @@ export async function checkReverse({ record, source, destination, context }: Rev
   if (!former) {
     throw new RefusedError(
       'WrongState',
-      'another instance has reversed this sync, but the state of this one is outdated. Restart this instance, then check its progress',
+      'another instance has reversed this sync, and the state of this instance is outdated. Restart this instance, then check its progress',
     )
   }
   await refusingLostOplog(configuration.source, () => refuseChanged(source, configuration.source, former, limited))
@@ -116,14 +119,14 @@ async function refuseChanged(
       'FormerSourceChanged',
       `${namespace(foreign.database, foreign.collection)} on ${name} was changed after the commit (${foreign.operationType}), ` +
         'and that change exists on no other cluster. A reversal would undo it, so this sync cannot be reversed any more. Copy the change yourself if you need it. ' +
-        `${newSyncRemedy}, which makes ${name} equal to it and writes only what differs`,
+        `${newSyncRemedy}, which makes ${name} equal to that destination and writes only what differs`,
     )
   }
 }
 
 /** `start` is not accepted in COMMITTED, so the stored sync has to be removed first. */
 const newSyncRemedy =
-  'Stop all instances, remove this sync with tandem clean, start them again, and start a new sync from the current source with "existingData": "converge"'
+  'Stop all instances, remove this sync with tandem clean, start them again, and start a new sync from the destination of this sync with "existingData": "converge"'
 
 async function refusingLostOplog(name: string, read: () => Promise<void>): Promise<void> {
   await read().catch((error) => {
@@ -132,7 +135,7 @@ async function refusingLostOplog(name: string, read: () => Promise<void>): Promi
       'OplogWindowLost',
       `the oplog of ${name} no longer reaches back to the commit, so it cannot be proved that nothing was written there since, and a reversal would delete such ` +
         'writes; this sync cannot be reversed any more. ' +
-        `${newSyncRemedy}, which makes ${name} equal to it`,
+        `${newSyncRemedy}, which makes ${name} equal to that destination`,
       { cause: error },
     )
   })

@@ -17,7 +17,7 @@ import { type CheckedStart, checkStart } from './start-checks.ts'
 
 /** Minimum number of partitions. No sync needs more instances than this, so every instance gets partitions. */
 const partitionsMin = 16
-/** A start that fails tries for at most this time to remove its reservation. */
+/** Time limit in ms for a start that fails to remove its reservation (`OlderMetadata`). */
 const removalMS = 10_000
 
 export interface BeginSyncParts {
@@ -31,9 +31,10 @@ export interface BeginSyncParts {
   findStored: (until?: AbortSignal) => Promise<SyncRecord | null>
 }
 
-/** A stored sync, and its filters as they were read after its record was stored; null if they were not read. */
+/** A stored sync. */
 export interface Begun {
   record: SyncRecord
+  /** The filters of the sync, read after its record was stored; null if they were not read. */
   filters: NamespaceFilters | null
 }
 
@@ -42,7 +43,10 @@ export async function reachBoth({ cluster0, cluster1 }: Record<ClusterName, Clus
   await Promise.all([cluster0, cluster1].map((cluster) => cluster.read('admin', { hello: 1 })))
 }
 
-/** Finds the stored sync while it reaches both clusters. Ends the search when one of them does not answer. */
+/**
+ * Searches for the stored sync and pings both clusters at the same time. Ends the search and throws when a cluster does
+ * not answer.
+ */
 export async function findReachable({ clusters, findStored }: BeginSyncParts): Promise<SyncRecord | null> {
   const unreachable = new AbortController()
   const stored = findStored(unreachable.signal)
@@ -66,14 +70,16 @@ export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts
   let facts: CheckedStart
   const beside = (): Promise<void> => refuseBeside(configuration, { source, destination, context: parts.context })
   try {
-    // All of these only read, and are sent at the same time. The order in which their errors count is that below.
+    // These three only read, and they run at the same time. If several of them fail, the order of the lines below decides
+    // which error is thrown.
     const [reached, searched, checked] = await Promise.allSettled([
       reachLiveness(configuration, parts),
       beside(),
       checkStart(clusters),
     ])
     if (reached.status === 'rejected') throw reached.reason
-    // The collections of an overlapping sync make the destination non-empty, and the refusal must name that sync instead.
+    // The collections of an overlapping sync make the destination non-empty, so `checkStart` fails too. The refusal must
+    // name the overlapping sync.
     // Any other error of this search (a missing privilege, an invalid pattern) is thrown only if the checks pass, because
     // the checks describe it better.
     if (searched.status === 'rejected' && searched.reason instanceof RefusedError) throw searched.reason
@@ -127,7 +133,8 @@ async function storeNew(
   const noted = appendOplogNote(source, 'start')
   const [[, isReserved], isMoved] = await both(both(noted, older.reserve()), metadata.hasMove())
   if (!isReserved && !isNamed) return await storedByEarlier(parts)
-  // Removed only now, because the announcement is valid as long as an instance of an earlier release may have a sync.
+  // The announcement of an earlier reversal (`announceMove`) is removed only now, because it is valid as long as an
+  // instance of an earlier release may have a sync.
   if (isMoved) await metadata.removeMove()
   const own: SyncRecord = {
     configuration,

@@ -17,7 +17,7 @@ interface CreateCatalogParts {
   metadata: Metadata
   record: SyncRecord
   blockDestination: () => Promise<void>
-  /** Corrects the names in the catalog of collections that were renamed on the destination. */
+  /** Updates the catalog with the current names of the collections on the destination. */
   correctNames: () => Promise<void>
 }
 
@@ -47,7 +47,8 @@ async function prepareCreation(parts: CreateCatalogParts, current: Promise<void>
   await all([
     parts.blockDestination(),
     current.then(() => metadata.createIndexes()),
-    // Since the last load, a coordinator that died may have created collections, and the source may have renamed them.
+    // A coordinator that crashed may have created collections and renamed them, as the source did, without storing the
+    // new names.
     current.then(() => parts.correctNames()),
   ])
   await retry('stopping the balancer', context, () => stopBalancer(destination, metadata, context))
@@ -67,7 +68,8 @@ async function createAll(
     await creation.prepared
     await takeOverExisting({ ...commit, metadata, shardingEntries })
   }
-  // Databases that are read later read it again, so that an election in the meantime does not fail their reads.
+  // `election` is used only for the databases that are read first. For every other database, the current election is
+  // read again. Otherwise an election since the start would fail the read of that database.
   const first = new Set([...databases].slice(0, databasesAtOnce))
   await inParallel(databasesAtOnce, [...databases], async (database) => {
     const ahead = first.has(database) ? creation : { ...creation, election: undefined }

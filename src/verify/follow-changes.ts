@@ -41,15 +41,15 @@ const changes = new Set<ChangeEvent['kind']>(['insert', 'replace', 'update', 'de
 /**
  * Follows one cluster's change stream and records which documents changed, but not how they changed.
  *
- *   own stream ── the next batch of event application starts at the follower's position or earlier ─▶ shared stream
- *       ▲                                                                                                  │
- *       └── too many rechecks are open, a verdict is due, or event application ends, drains                │
- *           or loses partitions ◀──────────────────────────────────────────────────────────────────────────┘
+ *   own stream ── when the next batch of event application starts at the follower's position or earlier ─▶ shared stream
+ *       ▲                                                                                                       │
+ *       └── when too many rechecks are open, a verdict is due, or event application ends, drains                │
+ *           or loses partitions ◀───────────────────────────────────────────────────────────────────────────────┘
  *
  * On the source, the follower uses the batches that event application reads instead of a second stream, wherever
  * possible. Both streams continue from the follower's position, and their changes are recorded in the same way.
- * Therefore the stored positions and rechecks do not depend on which of the two streams delivered a batch. The follower
- * itself parses the events, from the server's bytes, before event application has processed them.
+ * Therefore the stored positions and rechecks do not depend on which of the two streams delivered a batch. Event
+ * application passes each batch on before it processes the batch, as the server sent it. The follower parses the events.
  */
 export class Follower {
   readonly #parts: FollowerParts
@@ -62,9 +62,9 @@ export class Follower {
   #answered = false
   #share: Share | null = null
   /**
-   * Number of publications of the shared stream that had begun at the last `wake`; -1 before the first `wake`. The follower
-   * joins only a publication that begins later, because that shows that the commit which requested the verdict was
-   * abandoned.
+   * Number of publications of the shared stream that had begun at the last `wake`; -1 before the first `wake`. After a
+   * `wake`, the follower joins only a publication that begins later. Event application publishes nothing while it has a
+   * commit timestamp, so a later publication shows that the commit which requested the verdict was abandoned.
    */
   #joinsAfter = -1
   #sourceUuids = new Map<string, string>()
@@ -153,7 +153,8 @@ export class Follower {
     const isEmpty = events.length === 0
     const now = performance.now()
     const last = this.#positions.at(-1)
-    // Batches in quick succession count as one. Otherwise thousands would accumulate until their rechecks are stored.
+    // Consecutive empty batches count as one. So do batches with events that arrive within `gatherMS`. Otherwise
+    // thousands of positions would accumulate until the rechecks of their batches are stored.
     const continues = last?.isEmpty === isEmpty && (isEmpty || now - last.begunAt < gatherMS)
     const batch = continues ? this.#newest : this.#newest + 1
     this.#foreign.clear()
@@ -166,8 +167,8 @@ export class Follower {
 
   /**
    * Returns the position right after batch `safeBatch`, which is the last position that may be stored
-   * (`Rechecks.safeBatch`). Returns null if it has already returned that position. Without `alsoIdle`, it also returns
-   * null if no batch since the last returned position contains a change.
+   * (`Rechecks.safeBatch`). Returns null if an earlier call has returned that position. Without `alsoIdle`, also returns
+   * null if all batches since the last returned position are empty.
    */
   takePosition(safeBatch: number, alsoIdle: boolean): StreamPosition | null {
     const after = this.#positions.findIndex(({ batch }) => batch > safeBatch)

@@ -54,8 +54,8 @@ export class DocumentPairing {
   }
 
   /**
-   * Takes a document whose counterpart is not at the same position on the other side. The counterpart came earlier,
-   * comes later, or does not exist.
+   * Takes a document without an equal document at the same position on the other side. The other side may return a
+   * document with the same `_id` at this position, earlier, later, or not at all.
    */
   single(side: Side, document: Buffer): void {
     const idElement = idElementOf(document)

@@ -46,8 +46,8 @@ interface Range extends RangeBounds {
 const segmentsAtOnce = 1_000
 /**
  * If this many consecutive attempts do not find a collection on the destination, another program has dropped it.
- * Attempts are tens of milliseconds apart. A collection that event application dropped leaves the catalog sooner than
- * that.
+ * Attempts are tens of milliseconds apart. A collection that event application dropped leaves the catalog after fewer
+ * attempts.
  */
 const missesMax = 50
 /** Interval of the exchanges with the instances that share the first pass, ms. */
@@ -158,7 +158,8 @@ export class Scan {
    */
   async #compareAll(ranges: Range[]): Promise<void> {
     const { offered, readAhead } = this.#parts
-    // A scan that is complete runs twice a second for days, and `AbortSignal.any` below retains memory (`duringAny`).
+    // A complete scan runs twice a second for days. It must return here, because every call of `AbortSignal.any` below
+    // retains memory (src/domain/during-any.ts).
     if (ranges.length === 0 && !offered?.isOpen) return
     const queue = [...ranges]
     const underWay = new Set<Promise<unknown>>()
@@ -199,8 +200,8 @@ export class Scan {
 
   /**
    * @param stopped ends the exchange
-   * @param ended ends the pause after it. An exchange that is under way when everything is compared must still remove its
-   * offers
+   * @param ended ends only the pause after the exchange: when everything is compared, an exchange that is under way must
+   * still remove its offers
    */
   async #exchange(
     offered: OfferedRanges,
@@ -228,8 +229,8 @@ export class Scan {
         queue.pop()
         const { entry, ordinal, from, to } = last
         const { source } = clusters
-        // A secondary that answers another instance must not be older than what this instance has learned from the source
-        // (`openBulkRange`). The other instance may have received only earlier replies.
+        // The instance that takes the range may read it from a secondary. That secondary must have applied all changes
+        // that the source has reported to this instance (`openBulkRange`). The other instance may know only earlier ones.
         const known = source.readsSecondaries ? source.latest : 0n
         const sourceTime = laterOf(laterOf(notBefore.source, known), entry.convergedFrom ?? 0n)
         const estimatedBytes = entry.estimatedBytes / (this.#planned.get(entry.uuid) ?? 1)
@@ -300,7 +301,7 @@ export class Scan {
   async #read({ entry, ordinal: _, ...bounds }: Range, progressed: Progressed) {
     const { clusters, notBefore, suspect, readAhead } = this.#parts
     const waitForCapacity = (bytesRead: number): Promise<void> => {
-      // An interrupted comparison of a range starts again from the beginning.
+      // `false`: if the comparison of the range is interrupted, the next attempt starts from the beginning.
       progressed(false)
       return this.#parts.waitForCapacity(bytesRead)
     }
@@ -320,8 +321,8 @@ export class Scan {
   }
 
   /**
-   * Adds a finished range. Returns false if it was added before: a collection is done when as many ranges are finished
-   * as it has, so no range may count twice.
+   * Adds a finished range. Returns false if the range was added before. No range may count twice, because a collection is
+   * done when its number of finished ranges equals its number of planned ranges.
    */
   #add(range: VerifiedRange): boolean {
     const known = this.#done.get(range.collection)

@@ -42,9 +42,9 @@ test('GET /api/v1/collections answers one page of collections and their total nu
 test.each([
   ['limit=0', /^limit: must be at least 1$/],
   ['limit=201', /^limit: must be at most 200$/],
-  ['limit=', /^limit: must be a whole number$/],
-  ['after=-1', /^after: must be a whole number$/],
-  ['after=1e3', /^after: must be a whole number$/],
+  ['limit=', /^limit: must be a whole number of at most 9 digits$/],
+  ['after=-1', /^after: must be a whole number of at most 9 digits$/],
+  ['after=1e3', /^after: must be a whole number of at most 9 digits$/],
   ['offset=3', /^offset: unknown field; the allowed fields are limit, after$/],
 ])('a page of %s is refused with the name of the field', async (query, expected) => {
   const { status, body } = await apiUnderTest().get(`/api/v1/collections?${query}`)

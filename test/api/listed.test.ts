@@ -35,9 +35,9 @@ describe.each(['verification/mismatches', 'audit'])('%s', (path) => {
   test.each([
     ['limit=0', /^limit: must be at least 1$/],
     ['limit=1001', /^limit: must be at most 1000$/],
-    ['limit=', /^limit: must be a whole number$/],
-    ['limit=-1', /^limit: must be a whole number$/],
-    ['limit=1e2', /^limit: must be a whole number$/],
+    ['limit=', /^limit: must be a whole number of at most 9 digits$/],
+    ['limit=-1', /^limit: must be a whole number of at most 9 digits$/],
+    ['limit=1e2', /^limit: must be a whole number of at most 9 digits$/],
     ['after=3', /^after: unknown field; the allowed fields are limit$/],
   ])('%s is refused with the name of the parameter', async (query, expected) => {
     const { status, body } = await apiUnderTest().get(`/api/v1/${path}?${query}`)
