@@ -17,7 +17,10 @@ const instanceSchema = objectOf({
     ),
   ),
   lastSeenSeconds: integer('Seconds since its last heartbeat.'),
-  partitions: v.array(integer('Number of a partition of the change stream whose changes it applies.')),
+  partitions: v.pipe(
+    v.array(v.pipe(v.number(), v.integer(), v.minValue(0))),
+    v.description('Numbers of the partitions of the change stream whose changes the instance applies.'),
+  ),
   progress: v.pipe(progressSchema, v.description('Its progress at its last heartbeat.')),
 })
 
