@@ -153,7 +153,7 @@ ${table(
 
 A command that is refused with a status below 500 has changed nothing, except that another instance may have accepted it (\`/all/…\`). After
 \`NoAnswer\`, \`ClusterUnreachable\` or \`InternalError\` the command may have taken effect: read \`progress\`. \`InvalidRequest\` has status 403 for a foreign Host or Origin, 404 for a path and 405 for
-a method that does not exist, and 408 or 431 for a request that is late or whose header is too large.
+a method that does not exist, and 408 or 431 for a request that does not arrive in time or whose header is too large.
 
 ${table(['Error', 'Status'], names)}
 `
