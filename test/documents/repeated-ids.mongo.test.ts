@@ -75,7 +75,7 @@ describe('documents with the same _id on different shards', () => {
   it('writes documents whose shard key values no filter can express', async () => {
     const entry = await pair(
       { k: 1 },
-      [10, /a/],
+      [10, 'a'],
       [
         { _id: 1, k: 5 },
         { _id: 1, k: /^x/ },
