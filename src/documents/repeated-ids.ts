@@ -85,8 +85,10 @@ async function writeRepeated(
   const refused = await writer.replaceRepeated(entry, idElement, removals, inserted)
   if (!refused) return
   const now = (await readDestination(destination, entry, [idElement])).get(identityKey(idElement)) ?? []
-  // The copy has inserted the document meanwhile. The repeated attempt finds it.
-  if (now.some((document) => placeOf(document, key) === placeOf(refused, key))) throw insertedByCopy()
+  const others = new Set(wanted.map((document) => placeOf(document, key)))
+  others.delete(placeOf(refused, key))
+  // The copy has inserted this document, or a former version of one, meanwhile. The repeated attempt finds it.
+  if (now.some((document) => !others.has(placeOf(document, key)))) throw insertedByCopy()
   await refuseDuplicate(source, entry, idElement, 'the destination places two of them on one shard')
   throw moving()
 }
