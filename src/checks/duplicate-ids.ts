@@ -16,10 +16,10 @@ const searchMS = 10_000
 
 /**
  * Searches a sharded source for an `_id` on more than one shard. The server allows this unless the shard key is `_id`
- * itself (https://www.mongodb.com/docs/manual/core/sharding-shard-key/#unique-indexes). The copy would detect such an
- * `_id` too, and end in FAILED.
+ * itself (https://www.mongodb.com/docs/manual/core/sharding-shard-key/#unique-indexes). If the destination cannot hold
+ * all documents with such an `_id`, the copy detects it too, and ends in FAILED.
  */
-export const checkDuplicateIds: Check = async ({ source, selection }) => {
+export const checkDuplicateIds: Check = async ({ source, destination, selection }) => {
   if (!source.sharded) return []
   const until = performance.now() + searchMS
   const findings: Finding[] = []
@@ -32,7 +32,7 @@ export const checkDuplicateIds: Check = async ({ source, selection }) => {
     const found = await duplicatesOf(source, database, collection, until - performance.now())
     if (found === unfinished) notFinished.push(distribution.name)
     else if (found === refused) notAllowed.push(distribution.name)
-    else if (found) findings.push(duplicated(distribution.name))
+    else if (found) findings.push(duplicated(distribution, destination.sharded))
   }
   if (notFinished.length > 0)
     findings.push(notChecked(`did not finish in ${searchMS / 1_000} seconds for ${listed(notFinished)}`))
@@ -82,13 +82,19 @@ async function duplicatesOf(
   return found === null ? refused : found.length > 0
 }
 
-function duplicated(name: string): Finding {
+function duplicated({ name, collated }: Distribution, isDestinationSharded: boolean): Finding {
+  const found = `${name} has documents with the same _id on different shards of the source`
+  const canHold = isDestinationSharded && !collated
   return {
     severity: 'warning',
     name: 'DuplicateDocumentId',
     namespace: name,
-    message: `${name} has documents with the same _id on different shards of the source; the copy would end in FAILED (DuplicateDocumentId)`,
-    remedy: 'on the source, give all but one of them another _id',
+    message: canHold
+      ? `${found}; they stay different documents if the destination places them on different shards, otherwise the copy ends in FAILED (DuplicateDocumentId)`
+      : `${found}; the copy would end in FAILED (DuplicateDocumentId)`,
+    remedy: canHold
+      ? 'none is needed if the shards of the destination own the same ranges of the shard key; otherwise give all but one of them another _id on the source'
+      : 'on the source, give all but one of them another _id',
   }
 }
 
@@ -100,7 +106,7 @@ function notChecked(what: string): Finding {
   return {
     severity: 'info',
     name: 'DuplicateIdsNotChecked',
-    message: `the search for duplicate _ids across shards of the source ${what}; if there are duplicates, the copy ends in FAILED (DuplicateDocumentId)`,
+    message: `the search for duplicate _ids across shards of the source ${what}; if there are duplicates that the destination cannot hold, the copy ends in FAILED (DuplicateDocumentId)`,
     remedy: 'none is needed if the application generates unique _ids',
   }
 }

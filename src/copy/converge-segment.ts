@@ -34,8 +34,8 @@ const insertBytes = 4 * 1024 * 1024
  *
  * Through mongos, both sides are read in `_id` order, without orphans. The destination may hold several documents with
  * one `_id` on different shards. They are adjacent, and at most one of them is paired with the source's document. The
- * others are recorded, and the owner of the partition removes them. If the source holds several documents with one
- * `_id`, this throws FatalError DuplicateDocumentId, as `copySegment` does.
+ * others are recorded. If the source holds several documents with one `_id`, their `_id` is recorded too, as in
+ * `copySegment`. The owner of the partition makes all documents with a recorded `_id` equal.
  */
 export async function convergeSegment(parts: CopySegmentParts, entry: CatalogEntry, segment: Segment): Promise<void> {
   await retry(`converging ${entry.database}.${entry.name}`, parts.context, async (progressed) => {
@@ -126,7 +126,8 @@ class SegmentConvergence {
       this.#parts.throttle.spend(source.bytes - before)
       if (!left && !right) break
       const { documents, at } = source
-      if (documents !== checked) await this.#adjacentIds?.check(documents)
+      if (documents !== checked)
+        await recordIdentities(this.#parts, this.#entry, (await this.#adjacentIds?.check(documents)) ?? [])
       checked = documents
       const only: Side | null = left && right ? null : left ? 'source' : 'destination'
       let decidedTo: Buffer | null

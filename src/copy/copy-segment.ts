@@ -99,7 +99,9 @@ async function copyFrom(
       reading = throttle.read(context.signal, () => measured(context, 'copyRead', () => read.next(options)))
       reading.catch(() => {})
       if (context.signal.aborted) throw new StoppedError()
-      await adjacentIds?.check(batch.documents)
+      const repeated = (await adjacentIds?.check(batch.documents)) ?? []
+      // A resumed segment relies on this: it drops the first document with the `_id` at which it resumes.
+      await recordIdentities(parts, entry, repeated)
       const documents = first ? withoutRepeated(segment, batch.documents) : batch.documents
       if (documents.length > 0 && (await writeBatch(parts, entry, documents, copied))) {
         read.acknowledged(batch)
@@ -128,7 +130,7 @@ async function copyMaxKey(
   adjacentIds: AdjacentIds | null,
 ): Promise<void> {
   for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
-    await adjacentIds?.check(documents)
+    await recordIdentities(parts, entry, (await adjacentIds?.check(documents)) ?? [])
     const missing = withoutRepeated(segment, documents)
     if (missing.length === 0 || !parts.isKnown(entry)) continue
     if (await writeBatch(parts, entry, missing, null)) count(parts, segment, missing)

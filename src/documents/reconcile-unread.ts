@@ -9,11 +9,11 @@ import {
   isInsert,
   type ReconcileDependencies,
   readCurrent,
-  refuseSecond,
   removeAbsent,
   replace,
 } from './reconcile-steps.ts'
 import { deletedKeyOf, removeDeleted } from './remove-keyed.ts'
+import { reconcileRepeated } from './repeated-ids.ts'
 import { chunkMapOf } from './source-chunks.ts'
 import { hasKey, planReads, type TargetedGroup } from './target-reads.ts'
 
@@ -156,6 +156,8 @@ async function reconcileByIds(
 ): Promise<void> {
   const { writer } = dependencies
   const readKeys = new Set<IdentityKey>()
+  /** The `_id` elements of which the source has several documents. */
+  const repeated = new Map<IdentityKey, Buffer>()
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
   for (let from = 0; from < unread.length; from += readAtOnce) {
@@ -163,10 +165,19 @@ async function reconcileByIds(
     const gone = await readCurrent(dependencies, entry, { ids }, notBefore, async (documents) => {
       const fresh: Buffer[] = []
       const known: Buffer[] = []
+      for (const document of mayHaveDuplicates ? documents : []) {
+        const idElement = idElementOf(document)
+        const key = identityKey(idElement)
+        if (readKeys.has(key)) repeated.set(key, Buffer.from(idElement))
+        else readKeys.add(key)
+      }
       for (const document of documents) {
         const key = identityKey(idElementOf(document))
-        if (mayHaveDuplicates) await refuseSecond(dependencies, entry, readKeys, key, document)
         const identity = missing.get(key)
+        if (repeated.has(key)) {
+          missing.delete(key)
+          continue
+        }
         const list = identity && isInsert(identity, entry) ? fresh : known
         missing.delete(key)
         list.push(document)
@@ -176,6 +187,7 @@ async function reconcileByIds(
     })
     if (gone) return
   }
+  if (repeated.size > 0) await reconcileRepeated(dependencies, entry, [...repeated.values()], notBefore)
   await removeAbsent(
     dependencies,
     entry,

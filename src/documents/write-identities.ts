@@ -179,6 +179,31 @@ export class DocumentWriter {
     return removed
   }
 
+  /**
+   * Removes documents with one `_id`, and inserts others with it. Unlike the other methods it never removes a document
+   * that no statement names, because each of these documents may be wanted (repeated-ids.ts). Returns the first document
+   * that the `_id` index of a shard refuses, because the shard has a document with this `_id`; null if none is refused.
+   */
+  async replaceRepeated(
+    entry: CatalogEntry,
+    idElement: Buffer,
+    removals: Buffer[],
+    inserted: readonly Buffer[],
+  ): Promise<Buffer | null> {
+    const idElements = removals.map(() => idElement)
+    await this.remove(entry, idElements, removals)
+    for (const document of inserted) {
+      const [failed] = await this.#write(entry, 'insert', [document])
+      if (!failed) continue
+      if (failed.code === code.duplicateKey && failed.ofOtherIndex !== true) return document
+      if (failed.code === code.objectTooLarge) await this.#insertInParts(entry, document, failed)
+      else if (failed.code === code.duplicateKey && (await this.#dropVanishedIndexes(entry)))
+        throw new TransientReplyError('an index that refused a document was dropped')
+      else throw moved(this.#destination, entry, failed) ?? this.#refusal(entry, failed, idElement)
+    }
+    return null
+  }
+
   async #write(
     entry: CatalogEntry,
     verb: Verb,

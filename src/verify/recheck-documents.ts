@@ -1,4 +1,4 @@
-import { refuseDuplicate } from '../documents/duplicate-ids.ts'
+import { canRepeatIds, refuseDuplicate } from '../documents/duplicate-ids.ts'
 import { idElementOf, identityKey, idOf } from '../documents/identity.ts'
 import { type RequestedDocuments, readDocuments } from '../documents/read-documents.ts'
 import { chunkMapOf } from '../documents/source-chunks.ts'
@@ -51,29 +51,32 @@ export async function findDifferent(
   notBefore: ClusterTime,
   documentKeys: ReadonlyMap<string, Buffer> = new Map(),
 ): Promise<Buffer[]> {
-  const expected = new Map<string, { content: Buffer | string; idElement: Buffer }>()
+  const expected = new Map<string, { contents: (Buffer | string)[]; idElement: Buffer }>()
   let keptBytes = 0
   const takeExpected = (document: Buffer): void => {
     const idElement = idElementOf(document)
     const key = identityKey(idElement)
     keptBytes += document.length
     const content = keptBytes > keptBytesMax ? digestOf(document) : document
-    // If two documents on two shards have the same `_id`, no single document on the destination can be equal to both.
-    expected.set(key, { content: expected.has(key) ? noDigest : content, idElement: Buffer.from(idElement) })
+    const known = expected.get(key)
+    // Two documents on two shards may have the same `_id`.
+    if (known) known.contents.push(content)
+    else expected.set(key, { contents: [content], idElement: Buffer.from(idElement) })
   }
   const open = await eachTargeted(clusters, entry, idElements, documentKeys, notBefore, takeExpected)
   await eachDocument(clusters, 'source', entry, { ids: open.map(idOf) }, notBefore, takeExpected)
-  const different: Buffer[] = []
+  const different = new Map<string, Buffer>()
   const ids = idElements.map(idOf)
   await eachDocument(clusters, 'destination', entry, { ids }, clusters.destination.latest, (document) => {
     const idElement = idElementOf(document)
     const key = identityKey(idElement)
-    const known = expected.get(key)
-    expected.delete(key)
-    if (!known || !isSame(known.content, document)) different.push(Buffer.from(idElement))
+    const contents = expected.get(key)?.contents ?? []
+    const at = contents.findIndex((content) => isSame(content, document))
+    if (at >= 0) contents.splice(at, 1)
+    else different.set(key, Buffer.from(idElement))
   })
-  for (const { idElement } of expected.values()) different.push(idElement)
-  return different
+  for (const [key, { contents, idElement }] of expected) if (contents.length > 0) different.set(key, idElement)
+  return [...different.values()]
 }
 
 /** Maximum number of documents that one `find` reads. */
@@ -97,8 +100,6 @@ export async function isAnyDifferent(
   return false
 }
 
-const noDigest = ''
-
 /** `content` is a document or the digest of one. */
 function isSame(content: Buffer | string, document: Buffer): boolean {
   return typeof content === 'string' ? content === digestOf(document) : content.equals(document)
@@ -110,22 +111,26 @@ export interface Explanation extends Pick<Mismatch, 'kind' | 'field'> {
 }
 
 /**
- * Returns how one document differs, or null if it is equal now. Throws FatalError DuplicateDocumentId when the source
- * has two documents with this `_id`.
+ * Returns how the documents with one `_id` differ, or null if they are equal now. Throws FatalError DuplicateDocumentId
+ * when the source has several of them and the destination can hold only one.
  */
 export async function explain(
   clusters: BothClusters,
   entry: CatalogEntry,
   idElement: Buffer,
 ): Promise<Explanation | null> {
-  const [wanted, another] = await readAll(clusters, 'source', entry, idElement)
-  if (another) await refuseDuplicate(clusters.source, entry, idElement)
-  const [existing, second] = await readAll(clusters, 'destination', entry, idElement)
+  const sourceDocuments = await readAll(clusters, 'source', entry, idElement)
+  if (sourceDocuments.length > 1 && !canRepeatIds(clusters.destination, entry))
+    await refuseDuplicate(clusters.source, entry, idElement)
+  const destinationDocuments = await readAll(clusters, 'destination', entry, idElement)
+  const isIn = (documents: Buffer[], document: Buffer): boolean => documents.some((one) => one.equals(document))
+  const [wanted, another] = sourceDocuments.filter((document) => !isIn(destinationDocuments, document))
+  const [existing, second] = destinationDocuments.filter((document) => !isIn(sourceDocuments, document))
   if (!wanted) return existing ? { kind: 'extra', idElement: idElementOf(existing) } : null
   const own = { idElement: idElementOf(wanted) }
-  // The second document is on another shard; mongos does not enforce unique `_id`s across shards.
-  if (second) return { kind: 'extra', ...own }
-  if (!existing) return { kind: 'missing', ...own }
+  // Several documents with this `_id` are on different shards; mongos does not enforce unique `_id`s across shards.
+  if (second && !another) return { kind: 'extra', ...own }
+  if (!existing || another) return { kind: 'missing', ...own }
   const field = firstDifferingPath(wanted, existing)
   return field === null ? null : { kind: 'content', field, ...own }
 }

@@ -162,9 +162,12 @@ describe('converging a collection whose shard key is not _id', () => {
     expect(await stored('things')).toEqual(documents)
   })
 
-  it('refuses an _id that is on two shards of the source, also if the destination has both documents', async () => {
-    for (const name of ['wanted', 'things']) await rows(name).insertOne({ _id: 7, k: 77 })
-    await expect(converge()).rejects.toMatchObject({ failure: 'DuplicateDocumentId' })
-    expect(await rows('things').countDocuments({ _id: 7 })).toBe(2)
+  it('makes documents with the same _id on two shards equal, if the destination has both, one or none of them', async () => {
+    const twice = (_id: number): Row[] => [7, 77].map((k) => ({ _id, k }))
+    await rows('wanted').insertMany([501, 502, 503, 504].flatMap(twice))
+    await rows('things').insertMany([...twice(501), { _id: 502, k: 77 }, { _id: 504, k: 78 }, { _id: 505, k: 7 }])
+    await converge()
+    expect(await stored('things')).toEqual(await stored('wanted'))
+    expect(await rows('things').countDocuments({ _id: { $gt: 500 } })).toBe(8)
   })
 })

@@ -1,10 +1,12 @@
 /**
- * A small model of one document of a collection whose shard key is not `_id`, after its copy. It tries every interleaving, every
- * division of the events into batches, and every crash. It mirrors `fold` (src/documents/identity.ts),
- * src/documents/reconcile-documents.ts and src/documents/reconcile-unread.ts.
+ * A small model of the documents with one `_id` in a collection whose shard key is not `_id`, after its copy. It tries every
+ * interleaving, every division of the events into batches, and every crash. It mirrors `fold` (src/documents/identity.ts),
+ * src/documents/reconcile-documents.ts, src/documents/reconcile-unread.ts and src/documents/repeated-ids.ts.
  *
  *   source       insert, update, replace, delete; `move`: another shard key on another shard, a delete and an insert of one
  *                time in either order; `rekey`: another shard key on the same shard, an update
+ *   keys         the source has `a` and `c` on one shard and `b` on another, so it can have a document under `b` beside
+ *                one under `a` or `c`. A step without a key concerns the only document, which moves between `a` and `b`
  *   apply        a batch of events ─▶ reads ─▶ deletes ─▶ upsert ─▶ acknowledged ─▶ position stored now and then
  *   read by _id  asks each shard at another moment, so it may find a document that moves twice, or never
  *   crash        the events after the stored position are applied again
@@ -22,6 +24,10 @@ export interface Rules {
   foldedDelete: 'read by _id' | 'removed under the key of the delete'
   /** How a document is written if its first event is an insert and a read by `_id` finds it. */
   foldedInsert: 'replaced' | 'inserted'
+  /** What happens when a read by `_id` finds several documents: all are written, or the first one alone. */
+  several: 'all' | 'the first'
+  /** Whether several documents are read again before one of them is written under a key that the destination lacks. */
+  confirmed: boolean
 }
 
 export const rules: Rules = {
@@ -30,19 +36,23 @@ export const rules: Rules = {
   others: 'removed',
   foldedDelete: 'read by _id',
   foldedInsert: 'replaced',
+  several: 'all',
+  confirmed: true,
 }
 
 /** Behaviour of the servers, which tandem cannot choose. */
 export interface Servers {
   /** The key that the event of a `rekey` names. 6.0.27 names the former one. */
   rekeyNames: 'the former key' | 'the new key'
-  /** Both keys are on one shard of the destination, whose `_id` index refuses a second document. */
-  oneShard: boolean
+  /** The shard of the destination that has each key. The `_id` index of a shard refuses a second document. */
+  shardOf: Record<Key, number>
 }
 
-type Key = 'a' | 'b'
-const keys: readonly Key[] = ['a', 'b']
+type Key = 'a' | 'b' | 'c'
+const keys: readonly Key[] = ['a', 'b', 'c']
 const other = (key: Key): Key => (key === 'a' ? 'b' : 'a')
+/** The other key on the same shard of the source. */
+const beside = (key: Key): Key => (key === 'a' ? 'c' : 'a')
 export type SourceStep =
   | 'insert a'
   | 'insert b'
@@ -52,6 +62,7 @@ export type SourceStep =
   | 'move'
   | 'rekey'
   | 'delete'
+  | `${'update' | 'replace' | 'move' | 'rekey' | 'delete'} ${Key}`
 
 interface Document {
   key: Key
@@ -64,6 +75,9 @@ interface Event {
   document: Document | null
 }
 
+/** The version of the document under each key, or null. */
+type Contents = Record<Key, number | null>
+
 /** What one batch knows about the document, as `Identity`. */
 interface Batch {
   upTo: number
@@ -72,22 +86,23 @@ interface Batch {
   deleted: boolean
   fresh: boolean
   folded: boolean
-  doing: 'begin' | 'insert' | 'place' | 'by id' | 'remove' | 'write'
+  doing: 'begin' | 'insert' | 'place' | 'by id' | 'remove' | 'write' | 'write several'
   /** The shards that a read by `_id` has asked so far, and the documents that it has found there. */
   asked: string
   found: readonly Document[]
   /** The keys that remain to be removed, and the document that remains to be written. */
   removes: string
-  writes: Document | null
+  writes: readonly Document[]
+  /** Several documents were found twice. */
+  isConfirmed: boolean
 }
 
 interface State {
   todo: readonly SourceStep[]
-  source: Document | null
+  source: Contents
   version: number
   events: readonly Event[]
-  /** The version of the document under each key, or null. */
-  destination: { a: number | null; b: number | null }
+  destination: Contents
   applied: number
   stored: number
   batch: Batch | null
@@ -98,43 +113,64 @@ type Step = { name: string; to: State }
 
 const batchMax = 3
 
+const without = (contents: Contents, key: Key): Contents => ({ ...contents, [key]: null })
+const having = (contents: Contents, { key, version }: Document): Contents => ({ ...contents, [key]: version })
+const keysOf = (contents: Contents): Key[] => keys.filter((key) => contents[key] !== null)
+
+/** Returns the source's next steps: none if a shard of the source refuses the step because of its `_id` index. */
 function sourceSteps(state: State, { rekeyNames }: Servers): Step[] {
   const [step, ...todo] = state.todo
   if (!step) return []
-  const version = state.version + 1
-  const became = (source: Document | null, ...events: Event[]): Step => ({
-    name: `source: ${step}`,
-    to: { ...state, todo, version, source, events: [...state.events, ...events] },
-  })
   const { source } = state
-  if (step === 'insert a' || step === 'insert b') {
-    const document = { key: step === 'insert a' ? ('a' as const) : ('b' as const), version }
-    return [became(document, { kind: 'insert', key: document.key, document })]
+  const version = state.version + 1
+  const became = (contents: Contents, ...events: Event[]): Step => ({
+    name: `source: ${step}`,
+    to: { ...state, todo, version, source: contents, events: [...state.events, ...events] },
+  })
+  const [, kind = '', named] = /^(.*?)(?: ([abc]))?$/.exec(step) as unknown as [string, string, Key?]
+  const isFree = (key: Key, leaving?: Key): boolean =>
+    keysOf(source).every((one) => one === leaving || (one !== key && (one === 'b' || key === 'b')))
+  if (kind === 'insert') {
+    const document = { key: named as Key, version }
+    if (!isFree(document.key)) return [became(source)]
+    return [became(having(source, document), { kind: 'insert', key: document.key, document })]
   }
-  if (!source) return [became(null)]
-  const { key } = source
+  const key = named ?? keysOf(source)[0]
+  if (!key || source[key] === null) return [became(source)]
   const stays = { key, version }
-  const leaves = { key: other(key), version }
-  switch (step) {
+  const rest = without(source, key)
+  const changed = (to: Key) => ({ key: to, version })
+  switch (kind) {
     case 'update':
-      return [became(stays, { kind: 'update', key, document: null })]
+      return [became(having(source, stays), { kind: 'update', key, document: null })]
     case 'replace':
-      return [became(stays, { kind: 'replace', key, document: stays })]
-    case 'replace and rekey':
-      return [became(leaves, { kind: 'replace', key, document: leaves })]
-    case 'rekey':
-      return [
-        became(leaves, { kind: 'update', key: rekeyNames === 'the former key' ? key : leaves.key, document: null }),
-      ]
-    case 'delete':
-      return [became(null, { kind: 'delete', key, document: null })]
-    case 'move': {
-      const [gone, comes]: Event[] = [
-        { kind: 'delete', key, document: null },
-        { kind: 'insert', key: leaves.key, document: leaves },
-      ]
-      return [became(leaves, gone as Event, comes as Event), became(leaves, comes as Event, gone as Event)]
+      return [became(having(source, stays), { kind: 'replace', key, document: stays })]
+    case 'replace and rekey': {
+      const leaves = changed(other(key))
+      return [became(having(rest, leaves), { kind: 'replace', key, document: leaves })]
     }
+    case 'rekey': {
+      const leaves = changed(named ? beside(named) : other(key))
+      if (named === 'b' || (named && !isFree(leaves.key, key))) return [became(source)]
+      return [
+        became(having(rest, leaves), {
+          kind: 'update',
+          key: rekeyNames === 'the former key' ? key : leaves.key,
+          document: null,
+        }),
+      ]
+    }
+    case 'delete':
+      return [became(rest, { kind: 'delete', key, document: null })]
+    case 'move': {
+      const leaves = changed(key === 'b' ? 'a' : 'b')
+      if (!isFree(leaves.key, key)) return [became(source)]
+      const gone: Event = { kind: 'delete', key, document: null }
+      const comes: Event = { kind: 'insert', key: leaves.key, document: leaves }
+      return [became(having(rest, leaves), gone, comes), became(having(rest, leaves), comes, gone)]
+    }
+    default:
+      throw new Error(`unknown step ${step}`)
   }
 }
 
@@ -143,7 +179,7 @@ function batchOf(events: readonly Event[], from: number, upTo: number): Batch {
   const [first] = part as [Event]
   const newest = part.at(-1) as Event
   return {
-    ...{ upTo, doing: 'begin', asked: '', found: [], removes: '', writes: null },
+    ...{ upTo, doing: 'begin', asked: '', found: [], removes: '', writes: [], isConfirmed: false },
     key: part.every(({ key }) => key === first.key) ? first.key : null,
     document: newest.document,
     deleted: newest.kind === 'delete',
@@ -153,7 +189,7 @@ function batchOf(events: readonly Event[], from: number, upTo: number): Batch {
 }
 
 /** Returns the next steps of applying a batch. Each step is one command that reads, removes or writes. The source may change between two steps. */
-function applySteps(state: State, rules: Rules, { oneShard }: Servers): Step[] {
+function applySteps(state: State, rules: Rules, { shardOf }: Servers): Step[] {
   const { batch, source, destination } = state
   if (!batch) {
     const sizes = Array.from({ length: Math.min(batchMax, state.events.length - state.applied) }, (_, at) => at + 1)
@@ -168,15 +204,21 @@ function applySteps(state: State, rules: Rules, { oneShard }: Servers): Step[] {
   const acknowledged = (name: string, more: Partial<State> = {}): Step[] => [
     { name, to: { ...state, ...more, batch: null, applied: batch.upTo } },
   ]
-  const existing = keys.filter((key) => destination[key] !== null)
+  const again = (name: string): Step[] =>
+    next(name, { doing: 'by id', asked: '', found: [], writes: [], removes: '', isConfirmed: false })
+  const existing = keysOf(destination)
+  const isRefused = (key: Key): boolean => existing.some((one) => shardOf[one] === shardOf[key])
   switch (batch.doing) {
     case 'begin': {
       if (batch.document && !batch.folded)
-        return next('event has the document', { doing: batch.fresh ? 'insert' : 'place', writes: batch.document })
+        return next('event has the document', { doing: batch.fresh ? 'insert' : 'place', writes: [batch.document] })
       const isDelete = batch.deleted && (!batch.folded || rules.foldedDelete !== 'read by _id')
       if (batch.key === null || (batch.deleted && !isDelete)) return next('asks by _id', { doing: 'by id' })
-      const found = source?.key === batch.key ? source : null
-      if (found) return next('reads its key', { doing: batch.fresh ? 'insert' : 'place', writes: found })
+      const version = source[batch.key]
+      if (version !== null) {
+        const writes = [{ key: batch.key, version }]
+        return next('reads its key', { doing: batch.fresh ? 'insert' : 'place', writes })
+      }
       if (isDelete) {
         const removes = rules.deleted === 'that key' ? batch.key : existing.join('')
         return next('does not find its key', { doing: 'remove', removes })
@@ -185,50 +227,60 @@ function applySteps(state: State, rules: Rules, { oneShard }: Servers): Step[] {
       return next('does not find its key', { doing: 'by id' })
     }
     case 'insert': {
-      const document = batch.writes as Document
-      const isRefused = destination[document.key] !== null || (oneShard && existing.length > 0)
-      if (isRefused) return next('insert is refused', { doing: 'by id', writes: null })
-      return acknowledged('inserts', { destination: { ...destination, [document.key]: document.version } })
+      const [document] = batch.writes as [Document]
+      if (isRefused(document.key)) return next('insert is refused', { doing: 'by id', writes: [] })
+      return acknowledged('inserts', { destination: having(destination, document) })
     }
     case 'place': {
-      const isElsewhere = existing.some((key) => key !== batch.writes?.key)
+      const isElsewhere = existing.some((key) => key !== batch.writes[0]?.key)
       return isElsewhere && rules.others === 'removed'
-        ? next('is elsewhere', { doing: 'by id', writes: null })
+        ? next('is elsewhere', { doing: 'by id', writes: [] })
         : next('is in place', { doing: 'write' })
     }
     case 'by id': {
       const unasked = keys.filter((key) => !batch.asked.includes(key))
       if (unasked.length > 0) {
         return unasked.flatMap((key) => {
-          const found = source?.key === key ? [...batch.found, source] : batch.found
-          return next(`asks the shard of ${key}`, { asked: batch.asked + key, found })
+          const version = source[key]
+          const found = version === null ? batch.found : [...batch.found, { key, version }]
+          return next(`asks for ${key}`, { asked: [...batch.asked, key].sort().join(''), found })
         })
       }
-      // The document has moved meanwhile, so it must be read again.
-      if (batch.found.length > 1) return next('found it twice', { asked: '', found: [] })
-      const [writes = null] = batch.found
-      const isRefused = writes !== null && (destination[writes.key] !== null || (oneShard && existing.length > 0))
-      if (writes && batch.fresh && !isRefused && rules.foldedInsert === 'inserted')
-        return acknowledged('inserts', { destination: { ...destination, [writes.key]: writes.version } })
-      const removes = existing.filter((key) => key !== writes?.key).join('')
-      const isKept = writes !== null && rules.others === 'kept'
-      return next('was asked', { doing: 'remove', writes, removes: isKept ? '' : removes })
+      if (batch.found.length > 1 && rules.several === 'all') return several()
+      if (batch.isConfirmed) return again('it was moving')
+      const [document] = batch.found
+      if (document && batch.fresh && !isRefused(document.key) && rules.foldedInsert === 'inserted')
+        return acknowledged('inserts', { destination: having(destination, document) })
+      const removes = existing.filter((key) => key !== document?.key).join('')
+      const isKept = document !== undefined && rules.others === 'kept'
+      return next('was asked', { doing: 'remove', writes: document ? [document] : [], removes: isKept ? '' : removes })
     }
     case 'remove': {
       if (batch.removes !== '') {
         const key = batch.removes[0] as Key
-        return next(
-          `removes ${key}`,
-          { removes: batch.removes.slice(1) },
-          { destination: { ...destination, [key]: null } },
-        )
+        return next(`removes ${key}`, { removes: batch.removes.slice(1) }, { destination: without(destination, key) })
       }
-      return batch.writes ? next('removed', { doing: 'write' }) : acknowledged('removed')
+      if (batch.writes.length > 1) return next('removed', { doing: 'write several' })
+      return batch.writes.length > 0 ? next('removed', { doing: 'write' }) : acknowledged('removed')
     }
-    case 'write': {
-      const { key, version } = batch.writes as Document
-      return acknowledged('writes', { destination: { ...destination, [key]: version } })
+    case 'write':
+      return acknowledged('writes', { destination: having(destination, batch.writes[0] as Document) })
+    case 'write several': {
+      const document = batch.writes.find(({ key, version }) => destination[key] !== version)
+      if (!document) return acknowledged('has written several')
+      if (isRefused(document.key)) return again('insert of one of several is refused')
+      return next(`writes ${document.key}`, {}, { destination: having(destination, document) })
     }
+  }
+
+  function several(): Step[] {
+    const { found, isConfirmed } = batch as Batch
+    const isKnown = found.length === existing.length && found.every(({ key }) => existing.includes(key))
+    if (rules.confirmed && !isKnown && !isConfirmed)
+      return next('found several', { asked: '', found: [], isConfirmed: true })
+    const isWanted = (key: Key): boolean => found.some((one) => one.key === key && one.version === destination[key])
+    const removes = existing.filter((key) => !isWanted(key)).join('')
+    return next('has confirmed several', { doing: 'remove', writes: found, removes })
   }
 }
 
@@ -251,18 +303,28 @@ export interface Outcome {
 }
 
 function keyOf({ todo, source, events, destination, applied, stored, batch, crashesLeft }: State): string {
-  const text = (document: Document | null): string => (document ? `${document.key}${document.version}` : '-')
+  const text = (documents: readonly Document[]): string => documents.map(({ key, version }) => key + version).join('+')
+  const held = (contents: Contents): string => keys.map((key) => contents[key] ?? '-').join('')
   const order = events.map(({ kind, key }) => kind[0] + key).join('')
   const own = batch && [
-    ...[batch.upTo, batch.doing, batch.asked, batch.found.map(text).join('+'), batch.removes, text(batch.writes)],
+    ...[batch.upTo, batch.doing, batch.asked, text(batch.found), batch.removes, text(batch.writes), batch.isConfirmed],
   ]
-  return [todo.length, text(source), order, destination.a, destination.b, applied, stored, crashesLeft, own].join()
+  return [todo.length, held(source), order, held(destination), applied, stored, crashesLeft, own].join()
 }
 
-/** Explores all reachable states breadth-first, up to the first violation. The document exists under `a` at the start. */
-export function explore(steps: readonly SourceStep[], crashes: number, rules: Rules, servers: Servers): Outcome {
+/**
+ * Explores all reachable states breadth-first, up to the first violation. Both clusters have the same documents at the
+ * start, by default one under `a`.
+ */
+export function explore(
+  steps: readonly SourceStep[],
+  crashes: number,
+  rules: Rules,
+  servers: Servers,
+  begun: Contents = { a: 1, b: null, c: null },
+): Outcome {
   const start: State = {
-    ...{ todo: steps, source: { key: 'a', version: 1 }, version: 1, events: [], destination: { a: 1, b: null } },
+    ...{ todo: steps, source: begun, version: 1, events: [], destination: begun },
     ...{ applied: 0, stored: 0, batch: null, crashesLeft: crashes },
   }
   const cameFrom = new Map<string, { key: string; name: string } | null>([[keyOf(start), null]])
@@ -275,7 +337,7 @@ export function explore(steps: readonly SourceStep[], crashes: number, rules: Ru
     if (state.todo.length === 0 && !state.batch && state.applied === state.events.length) {
       outcome.quiet += 1
       const { source, destination } = state
-      if (keys.some((one) => destination[one] !== (source?.key === one ? source.version : null))) {
+      if (keys.some((one) => destination[one] !== source[one])) {
         const names: string[] = []
         for (let from = cameFrom.get(key); from; from = cameFrom.get(from.key)) names.push(from.name)
         return { ...outcome, violation: names.reverse() }

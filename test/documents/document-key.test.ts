@@ -16,8 +16,9 @@ function* sequences(length: number, exists = true): Generator<SourceStep[]> {
   }
 }
 
-const apart: Servers = { rekeyNames: 'the former key', oneShard: false }
-const together: Servers = { ...apart, oneShard: true }
+const apart: Servers = { rekeyNames: 'the former key', shardOf: { a: 0, b: 1, c: 2 } }
+const together: Servers = { ...apart, shardOf: { a: 0, b: 0, c: 0 } }
+const likeSource: Servers = { ...apart, shardOf: { a: 0, b: 1, c: 0 } }
 
 /** Returns the first of these sequences after which the destination differs from the source, or null. */
 function firstViolation(some: Iterable<SourceStep[]>, crashes: number, servers: Servers, changed: Partial<Rules> = {}) {
@@ -60,4 +61,39 @@ describe('the documents of a keyed collection', () => {
     const servers: Servers = { ...apart, rekeyNames: 'the new key' }
     expect(firstViolation([['move', 'replace and rekey', 'rekey']], 0, servers)).not.toBeNull()
   })
+})
+
+const several: readonly SourceStep[] = [
+  ...(['insert a', 'insert b', 'update a', 'update b', 'replace a', 'replace b', 'delete a', 'delete b'] as const),
+  ...(['move a', 'move b', 'rekey a', 'rekey c', 'update c', 'delete c'] as const),
+]
+const both = { a: 1, b: 1, c: null }
+
+describe('several documents with one _id', () => {
+  function firstViolation(length: number, crashes: number, servers: Servers, changed: Partial<Rules> = {}, every = 1) {
+    let sequences: SourceStep[][] = [[]]
+    for (let at = 0; at < length; at++)
+      sequences = sequences.flatMap((begun) => several.map((step) => [...begun, step]))
+    for (const steps of sequences.filter((_, at) => at % every === 0)) {
+      const { violation } = explore(steps, crashes, { ...rules, ...changed }, servers, both)
+      if (violation) return { steps, violation }
+    }
+    return null
+  }
+
+  it.each([apart, likeSource])('equal those of the source after two changes and a crash: %o', (servers) => {
+    expect(firstViolation(2, 1, servers)).toBeNull()
+  })
+
+  it.each([apart, likeSource])('equal those of the source after three changes: %o', (servers) => {
+    // A prime number, so that the sample contains every step at every position.
+    expect(firstViolation(3, 0, servers, {}, 11)).toBeNull()
+  })
+
+  it.each<Partial<Rules>>([{ several: 'the first' }, { deleted: 'all that the destination has' }, { others: 'kept' }])(
+    'may differ from those of the source without one of the rules: %o',
+    (changed) => {
+      expect(firstViolation(3, 0, apart, changed)).not.toBeNull()
+    },
+  )
 })

@@ -33,7 +33,7 @@ const betweenCommitFaultsMS = 500
 
 /**
  * Runs one migration between sharded clusters by several instances, under a workload of transactions across shards, shard keys that
- * change, chunks that move every two seconds with the balancer on, and definitions that change. On the destination, whose balancer
+ * change, documents that share an `_id` in two zones, chunks that move every two seconds with the balancer on, and definitions that change. On the destination, whose balancer
  * tandem stops during the sync, chunks move after the commit. The workload uses the first
  * router alone, so the other routers do not know its collections yet, or have outdated routing tables for them.
  */
@@ -49,7 +49,7 @@ export async function migrateSharded(
   const random = new Random(`faults ${seed}`)
   return await runMigration({ clusters, name: `sharded-${instanceCount}-${seed}`, random }, async (migration) => {
     const workload = new ShardedWorkload(source.mongoses[0]?.uri ?? source.uri, source, String(seed), {
-      ...{ ddl: true, balancer: true },
+      ...{ ddl: true, balancer: true, repeated: true },
     })
     migration.atEnd(() => workload.close())
     await startBalancer(destination)

@@ -5,8 +5,8 @@ import { ShardedWorkload } from '../support/sharded-workload.ts'
 
 const seed = process.env['TANDEM_SEED'] ?? 'one'
 
-async function migrate(pair: ShardedPair, options: Record<string, unknown> = {}): Promise<void> {
-  const workload = new ShardedWorkload(pair.sourceUri, pair.source ?? null, seed)
+async function migrate(pair: ShardedPair, options: Record<string, unknown> = {}, repeated = false): Promise<void> {
+  const workload = new ShardedWorkload(pair.sourceUri, pair.source ?? null, seed, { repeated })
   try {
     await workload.create()
     let tandem = await pair.startTandem()
@@ -18,6 +18,12 @@ async function migrate(pair: ShardedPair, options: Record<string, unknown> = {})
     await canCommit(tandem)
     await workload.run(60)
     await commit(tandem)
+    if (repeated) {
+      const ids = { _id: '$_id', n: { $sum: 1 } }
+      const shared = [{ $group: ids }, { $match: { n: 2 } }]
+      const found = await pair.destinationClient.db('app').collection('repeated').aggregate(shared).toArray()
+      expect(found.length).toBeGreaterThan(50)
+    }
     await pair.expectEqual(pair.source ? undefined : ShardedWorkload.shardKeys)
     expect(workload.counts['replace']).toBeGreaterThan(20)
   } finally {
@@ -27,7 +33,8 @@ async function migrate(pair: ShardedPair, options: Record<string, unknown> = {})
 
 describe('a sync from two shards to two', () => {
   const pair = new ShardedPair({}, {})
-  test('ends equal after a random workload with moving documents and chunks, and a kill', () => migrate(pair))
+  test('ends equal after a random workload with moving documents and chunks, documents that share an _id, and a kill', () =>
+    migrate(pair, {}, true))
 })
 
 describe('a sync from two shards to three', () => {

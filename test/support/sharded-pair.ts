@@ -87,8 +87,8 @@ export class ShardedPair {
   }
 
   /**
-   * Checks with direct reads that each shard of the destination holds only documents that it owns, without duplicates or
-   * orphans.
+   * Checks with direct reads that each shard of the destination holds only documents that it owns, without orphans. Several
+   * documents with one `_id` are found by the comparison with the source.
    */
   async expectOwned(): Promise<void> {
     const config = this.destinationClient.db('config')
@@ -96,15 +96,13 @@ export class ShardedPair {
       const [database, collection] = [name.slice(0, name.indexOf('.')), name.slice(name.indexOf('.') + 1)]
       if (database === 'config') continue
       const there = this.destinationClient.db(database).collection(collection)
-      const ids = new Set(
-        (await there.find({}, { projection: { _id: 1 } }).toArray()).map(({ _id }) => JSON.stringify(_id)),
-      )
+      const owned = await there.find({}, { projection: { _id: 1 } }).toArray()
       let stored = 0
       for (const shard of this.destination.shards) {
         await using direct = await MongoClient.connect(shard.uri)
         stored += await direct.db(database).collection(collection).countDocuments()
       }
-      expect({ name, stored }).toEqual({ name, stored: ids.size })
+      expect({ name, stored }).toEqual({ name, stored: owned.length })
     }
   }
 

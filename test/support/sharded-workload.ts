@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type ClientSession, MongoClient } from 'mongodb'
+import { type ClientSession, MaxKey, MinKey, MongoClient } from 'mongodb'
 import { Random } from './random.ts'
 import type { ShardedCluster } from './sharded-cluster.ts'
 import { ShardedDefinitions } from './sharded-definitions.ts'
@@ -20,6 +20,13 @@ const kinds: Kind[] = [
   { name: 'plain', key: null },
 ]
 
+/** The collection whose documents share `_id`s, one in each zone, with the option `repeated`. */
+const repeated = 'repeated'
+/** The value of `k` at which the zones of `repeated` meet. */
+const zoneBoundary = 20
+/** Chance that a step of a workload with `repeated` changes that collection. */
+const repeatedChance = 0.15
+
 const idsMax = 300
 const keysMax = 40
 const retryable = new Set([11_000, 112, 244, 246, 251, 13_388, 28, 61])
@@ -28,28 +35,32 @@ const transientAttemptsMax = 300
 
 /**
  * A random writer on a sharded cluster. It inserts, updates and deletes documents, and updates shard keys, which moves documents
- * between shards while chunks move as well. Within a collection it keeps `_id` unique, as applications must.
+ * between shards while chunks move as well. Within a collection it keeps `_id` unique, as applications should. With the option
+ * `repeated`, one collection has zones, and often two documents with one `_id`, one in each zone.
  */
 export class ShardedWorkload {
   readonly #client: MongoClient
   readonly #cluster: ShardedCluster | null
   readonly #random: Random
   readonly #balancer: boolean
+  readonly #repeated: boolean
   readonly counts: Record<string, number> = {}
 
   readonly #definitions: ShardedDefinitions | null
 
   /**
    * @param cluster null for a replica set, on which no collection is sharded
-   * @param options `ddl` also creates, renames and drops collections and indexes; `balancer` keeps the balancer on
+   * @param options `ddl` also creates, renames and drops collections and indexes; `balancer` keeps the balancer on;
+   * `repeated` writes documents with one `_id` on two shards, which only an equally sharded destination can hold
    */
   constructor(
     uri: string,
     cluster: ShardedCluster | null,
     seed: string,
-    options: { ddl?: boolean; balancer?: boolean } = {},
+    options: { ddl?: boolean; balancer?: boolean; repeated?: boolean } = {},
   ) {
     this.#balancer = options.balancer ?? false
+    this.#repeated = (options.repeated ?? false) && cluster !== null
     this.#client = new MongoClient(uri, { retryWrites: false })
     this.#cluster = cluster
     this.#random = new Random(seed)
@@ -76,6 +87,33 @@ export class ShardedWorkload {
         await this.#move(name, 10, 1)
       }
     }
+    if (this.#repeated && this.#cluster) await this.#createRepeated(this.#cluster)
+  }
+
+  /** The zones keep the documents with one `_id` apart, on the source and on a destination to which the zones are copied. */
+  async #createRepeated(cluster: ShardedCluster): Promise<void> {
+    const admin = this.#client.db('admin')
+    const [lower, upper] = cluster.shards.map(({ name }) => name)
+    await admin.command({ addShardToZone: lower, zone: 'lower' })
+    await admin.command({ addShardToZone: upper, zone: 'upper' })
+    const collection = this.#client.db('app').collection<{ _id: number }>(repeated)
+    await collection.createIndex({ k: 1 })
+    // Ranges of a collection that does not exist yet, so that its chunks are created in their zones.
+    const [min, middle, max] = [new MinKey(), zoneBoundary, new MaxKey()]
+    for (const [from, to, zone] of [
+      [min, middle, 'lower'],
+      [middle, max, 'upper'],
+    ]) {
+      await admin.command({ updateZoneKeyRange: `app.${repeated}`, min: { k: from }, max: { k: to }, zone })
+    }
+    await admin.command({ shardCollection: `app.${repeated}`, key: { k: 1 } })
+    const documents = Array.from({ length: idsMax }, (_, _id) => ({ _id, k: this.#keyIn(_id % 2 === 0) }))
+    const seconds = documents.slice(0, idsMax / 2).map(({ _id, k }) => ({ _id, k: this.#keyIn(k >= zoneBoundary) }))
+    await collection.insertMany([...documents, ...seconds])
+  }
+
+  #keyIn(isLower: boolean): number {
+    return isLower ? this.#random.int(0, zoneBoundary - 1) : this.#random.int(zoneBoundary, keysMax)
   }
 
   /** The shard keys in the format of the start request's `sharding`. */
@@ -132,6 +170,7 @@ export class ShardedWorkload {
       const what = await this.#definitions.change()
       this.counts[what] = (this.counts[what] ?? 0) + 1
     }
+    if (this.#repeated && random.chance(repeatedChance)) return await this.#stepOfRepeated()
     const [what, work] = random.pick<[string, (session: ClientSession) => Promise<unknown>]>([
       ['replace', (session) => this.#replace(kind, id, session)],
       ['replace', (session) => this.#replace(kind, id, session)],
@@ -146,6 +185,31 @@ export class ShardedWorkload {
       )
     }
     await this.#transaction(what, work)
+  }
+
+  /** Changes one document of a zone, whether or not the other zone has a document with its `_id`. */
+  async #stepOfRepeated(): Promise<void> {
+    const random = this.#random
+    const [_id, isLower] = [random.int(0, idsMax), random.chance(0.5)]
+    const zone = isLower ? { $lt: zoneBoundary } : { $gte: zoneBoundary }
+    const [k, to, n] = [this.#keyIn(isLower), this.#keyIn(random.chance(0.7) === isLower), random.int(0, 1_000_000)]
+    const step = random.pick(['insert', 'update', 'rekey', 'replace', 'remove'])
+    await this.#transaction(`${step} one of two`, async (session) => {
+      const collection = this.#client.db('app').collection<{ _id: number; k: number; n?: number }>(repeated)
+      const one = await collection.findOne({ _id, k: zone }, { session })
+      if (!one || step === 'insert') {
+        if (!one) await collection.insertOne({ _id, k, n }, { session })
+        return
+      }
+      const existing = { _id, k: one.k }
+      if (step === 'update') await collection.updateOne(existing, { $set: { n } }, { session })
+      if (step === 'replace') await collection.replaceOne(existing, { k: one.k, n }, { session })
+      if (step === 'remove') await collection.deleteOne(existing, { session })
+      // A change to the other zone moves the document to the other shard, unless that shard has one with this `_id`.
+      const isMoving = to < zoneBoundary !== isLower
+      const isTaken = isMoving && (await collection.find({ _id }, { session }).toArray()).length > 1
+      if (step === 'rekey' && !isTaken) await collection.updateOne(existing, { $set: { k: to, n } }, { session })
+    })
   }
 
   /** Deletes the document on all shards and inserts the new one in one transaction, as a mongos moves a document. */
