@@ -44,6 +44,8 @@ export interface SeveralInstancesOptions {
   fault?: InstanceFault | undefined
   /** Minimum number of workload steps before the commit. */
   steps?: number
+  /** Milliseconds for which the workload continues after the faults and these steps while no commit is possible. */
+  writesMS?: number
 }
 
 export interface SeveralInstancesResult {
@@ -106,7 +108,7 @@ export async function migrateBySeveral(
     )
     instances.note('the faults are over')
     while (workload.summary().steps < steps && !written.signal.aborted) await sleep(50)
-    await instances.allCanCommit(100, () => written.abort())
+    await instances.allCanCommit(100, () => written.abort(), options.writesMS)
     written.abort()
     await writing
     instances.note(`the workload ended: ${JSON.stringify(workload.summary())}`)

@@ -14,6 +14,12 @@ const variants: readonly (InstanceFault | null)[] = [
   coordinatorDies('verdict', true),
 ]
 
+/**
+ * Over a slow link, each change of definitions takes seconds, so a workload that continued until a commit is possible
+ * would write faster than two instances can follow.
+ */
+export const writesMS = 5_000
+
 /** A fault that changes the links to both clusters from before the start until the end of the commit, beside another fault or alone. */
 export function overChangingLinks(fault: InstanceFault | null): InstanceFault {
   return { ...fault, name: fault ? `changing links, ${fault.name}` : 'changing links', throughout: changeLinks }
@@ -21,7 +27,7 @@ export function overChangingLinks(fault: InstanceFault | null): InstanceFault {
 
 /** Runs two instances, under a workload with DDL, over links whose round trip and bandwidth change during copy, following and commit. */
 export function linksPlan(options: PlanOptions): FaultPlan<Pair> {
-  const { steps = 120, bulk = 60_000, members } = options
+  const { steps = 80, bulk = 20_000, members } = options
   return {
     open: () => startPair({ members, proxied: true, variableLinks: true, oplogSizeMB: 1_024, bulk }),
     runs: seedsOf(options).map((seed) => {
@@ -30,7 +36,7 @@ export function linksPlan(options: PlanOptions): FaultPlan<Pair> {
       return {
         name: `${instances} instances, ${fault.name}, seed ${seed}`,
         perform: async (pair) => {
-          const result = await migrateBySeveral({ pair, seed, instances, steps, fault })
+          const result = await migrateBySeveral({ pair, seed, instances, steps, fault, writesMS })
           const { problems, documents, faults, spreadMS } = result
           return { problems, summary: `${documents} documents, ${faults} faults, could write within ${spreadMS} ms` }
         },
