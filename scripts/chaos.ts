@@ -7,6 +7,7 @@ import { fencingPlan } from '../test/faults/plans/fencing.ts'
 import { filterPlan } from '../test/faults/plans/filters.ts'
 import { instancesPlan } from '../test/faults/plans/instances.ts'
 import { killPlan } from '../test/faults/plans/kills.ts'
+import { linksPlan } from '../test/faults/plans/links.ts'
 import { cutPlans, stepDownPlans } from '../test/faults/plans/server-faults.ts'
 import { shardedPlan } from '../test/faults/plans/sharded.ts'
 import { soakPlan } from '../test/faults/plans/soak.ts'
@@ -28,6 +29,7 @@ import { listPlan, runPlan, type Tally } from '../test/faults/runner.ts'
  *     --away SECONDS sets how long it is stopped or cut off)
  *   npm run chaos -- --fencing 200         delayed writes, clock steps, suspensions, replaced pods (--instances, --faults)
  *   npm run chaos -- --converge 100        two instances that update an older copy, with faults of one instance, elections and cuts
+ *   npm run chaos -- --links 50            two instances, while round trip and bandwidth of the links change until they have committed
  * These plans run if they are named:
  *   npm run chaos:sharded -- --seeds 30 [--instances 2] [--shards 2] [--destinationShards 2] [--routers 2]
  *     [--faults shards,config,routers]
@@ -43,7 +45,7 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     ...{ seeds: text, kills: text, stepdowns: text, cuts: text, verifierKills: text, commitKills: text },
-    ...{ filters: text, instanceFaults: text, fencing: text, converge: text },
+    ...{ filters: text, instanceFaults: text, fencing: text, converge: text, links: text },
     ...{ from: text, steps: text, instances: text, faults: text, away: text, bulk: text, members: text },
     ...{ shards: text, destinationShards: text, routers: text, phases: text, only: text },
     ...{ minutes: text, seed: text, cycles: text, paces: text, log: text },
@@ -90,6 +92,7 @@ const byCount: [Flag, (options: PlanOptions) => FaultPlan[]][] = [
   ['instanceFaults', (all) => [instancesPlan(all)]],
   ['fencing', (all) => [fencingPlan(all)]],
   ['converge', (all) => [convergePlan(all)]],
+  ['links', (all) => [linksPlan(all)]],
 ]
 
 const byName: Record<string, () => FaultPlan> = {
@@ -121,7 +124,6 @@ if (named === undefined)
 const plans = named ? [named()] : byCount.flatMap(([flag, plan]) => (number(flag) ? plan(options(flag)) : []))
 
 if (values.list) {
-  if (positionals[0] === 'soak') throw new Error('--list: the number of cycles of a soak depends on its duration')
   for (const plan of plans) for (const run of listPlan(plan)) console.log(run)
 } else {
   const tally: Tally = { passed: 0, failed: [], kinds: new Map() }

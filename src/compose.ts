@@ -56,6 +56,8 @@ const connects = 'tandem has just started and is connecting to both clusters; tr
 const readsState =
   'tandem is reading the stored state, or another process with the same --id still holds the lease; try again'
 const connectPatienceMS = 8_000
+/** Connections that are in use while the sessions of a predecessor are closed. */
+const connectionsBeside = 4
 const closePatienceMS = 5_000
 
 /** An instance that may still be connecting, and the function that ends it. */
@@ -181,8 +183,9 @@ class ClusterConnection implements Connection {
       return findStoredSync(this.#clusters, facts, limited, syncName)
     }
     const stored = await findStored()
-    // The sessions of the predecessor are closed at the same time, each over a connection of its own (`closeSessions`).
-    if (stored) this.#clusters[stored.configuration.destination].openConnections(sessionsPerLease)
+    // The sessions of the predecessor are closed at the same time, each over a connection of its own, while others are in
+    // use (`Lease`).
+    if (stored) this.#clusters[stored.configuration.destination].openConnections(sessionsPerLease + connectionsBeside)
     const stateLog = new StateLog(journal, () => context.monitor.current?.what)
     const instance = new SyncInstance({
       clusters: this.#clusters,
@@ -243,11 +246,13 @@ class ClusterConnection implements Connection {
 
   /** Waits for the cluster without a limit, because an instance may start before its clusters. */
   async #connect(name: ClusterName, signal: AbortSignal): Promise<ClusterFacts> {
-    for (;;) {
+    for (let isFirst = true; ; isFirst = false) {
       if (signal.aborted) throw new StoppedError()
       try {
-        // A topology whose first connection failed stays closed; connect() opens a new one.
-        await this.#clusters[name].client.connect()
+        // The first commands connect the client themselves. `connect()` would open one connection before any command
+        // is sent, which costs two more round trips. A topology whose first connection failed stays closed; `connect()`
+        // opens a new one.
+        if (!isFirst) await this.#clusters[name].client.connect()
         const reading = readFacts(this.#clusters[name])
         // After the first commands, which are sent over the first connections.
         this.#clusters[name].openConnections()

@@ -176,6 +176,7 @@ export class EventApplication {
     const saver = setInterval(() => {
       if (!this.#isSaving) this.#savePosition()
     }, savePositionMS)
+    let beginning = Promise.resolve()
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
       const awaitMS = (): number => (this.pollsFast ? shortAwaitMS : idleAwaitMS)
@@ -184,12 +185,15 @@ export class EventApplication {
       // read and applied again.
       const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }
       const only = this.#ownsAll ? {} : { only: this.#filter }
-      await this.#beginAt(start)
+      // The stream is opened while its start is stored. Events are applied after that, and other positions stored.
+      beginning = this.#beginAt(start)
+      beginning.catch(() => this.#stream.abort())
       const { sharedStream, selection } = this.#parts
       const content = { awaitMS, selected: selection.events, ...only }
       const isOpenEnded = this.#drainTo === null && !this.#stream.signal.aborted
       if (this.#ownsAll && isOpenEnded) this.#publication = sharedStream.publish(start, selection.events)
       for await (const batch of readChangeStream(this.#parts.source, start, context, content)) {
+        await beginning
         // A router's first reply may be empty, before any shard has read its oplog (src/mongo/reaches-back.ts).
         if (!this.#parts.source.sharded || batch.position.time > start.time) this.#parts.onAnswered?.()
         this.#publication?.publish(batch)
@@ -211,6 +215,9 @@ export class EventApplication {
       clearInterval(saver)
       this.#publication?.end()
     }
+    await beginning.catch((error) => {
+      if (!(error instanceof StoppedError)) this.#fail(error)
+    })
     this.#ended = true
     await this.#gate(() => {}) // work that was already waiting for the gate has ended
     await this.#lanes.drain()

@@ -24,7 +24,7 @@ export async function both<A, B>(first: Promise<A>, second: Promise<B>): Promise
 }
 
 /** Resolves when all promises have resolved. If one fails, rejects when all have ended. */
-export async function all(promises: readonly Promise<unknown>[]): Promise<void> {
+export async function all(promises: readonly (Promise<unknown> | null)[]): Promise<void> {
   const failed = (await Promise.allSettled(promises)).find(({ status }) => status === 'rejected')
   if (failed) throw (failed as PromiseRejectedResult).reason
 }

@@ -256,12 +256,14 @@ export class Cluster {
   /**
    * Opens connections ahead of their use, in the background. Over distance, a connection that is opened when it is needed
    * delays its first command by the round trips of the handshakes. The pings are sent at the same time, so most of them get
-   * a connection of their own.
+   * a connection of their own. Commands that were called before get the connections that are open already.
    */
   openConnections(count = connectionsAhead): void {
-    const pings = Array.from({ length: count }, () => this.read('admin', { ping: 1 }))
-    // The work that needs the cluster reports that it does not answer.
-    void Promise.allSettled(pings)
+    setImmediate(() => {
+      const pings = Array.from({ length: count }, () => this.read('admin', { ping: 1 }))
+      // The work that needs the cluster reports that it does not answer.
+      void Promise.allSettled(pings)
+    })
   }
 
   /** Lets this work, which never rejects, end in the background. `close` waits for it. */

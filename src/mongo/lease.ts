@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import { StoppedError } from '../domain/errors.ts'
+import { all } from '../domain/in-parallel.ts'
 import { type OwnerToken, ownerToken } from '../domain/owner.ts'
 import type { Cluster } from './cluster.ts'
 import { TransientReplyError } from './errors.ts'
@@ -50,7 +51,8 @@ export class Lease {
   /** The epoch of a lease term that this object has requested and that has not begun yet; 0 if there is none. */
   #requestedEpoch = 0
   #holder: string | null = null
-  #expectsNone = false
+  /** The stored lease with which the next attempt begins; null if that attempt reads it. */
+  #expected: { stored: Document | undefined } | null = null
   /** When the request that last confirmed the lease was sent. Null while this process does not hold the lease. */
   #confirmedAt: HostMoment | null = null
   #trouble: unknown = null
@@ -135,9 +137,13 @@ export class Lease {
     }
   }
 
-  /** The next attempt to take the lease first assumes that none is stored, which saves reading it. */
-  expectNone(): void {
-    this.#expectsNone = true
+  /**
+   * The next attempt to take the lease first assumes that this lease is stored, which saves reading it. If another one is
+   * stored by now, the write of that attempt has no effect, and the lease is read.
+   * @param stored undefined: none is stored
+   */
+  expect(stored: Document | undefined): void {
+    this.#expected = { stored }
   }
 
   /** Called when another process has taken the lease or other instances have fenced this one. */
@@ -242,10 +248,11 @@ export class Lease {
   }
 
   async #tryAcquire(stopped: AbortSignal): Promise<boolean> {
-    if (!this.#expectsNone) return await this.#tryTake(stopped, await this.#stored.find())
-    this.#expectsNone = false
+    const expected = this.#expected
+    this.#expected = null
+    if (!expected) return await this.#tryTake(stopped, await this.#stored.find())
     try {
-      if (await this.#tryTake(stopped, undefined)) return true
+      if (await this.#tryTake(stopped, expected.stored)) return true
     } finally {
       // If the lease is stored with this epoch, that may be an earlier term of this process. The next attempt takes a new
       // epoch.
@@ -316,8 +323,13 @@ export class Lease {
     if (this.#detector && mustWait) await sleep(this.#detector.windowMS)
     // The destination rejects writes of expired predecessors that arrive from now on. Their writes that already run end
     // before this process begins to write.
-    if (storedSessions) await closeSessions(this.#cluster, storedSessions, [...predecessors, ...former], this.#epoch)
-    await writesEnded(this.#cluster, predecessors)
+    // Closing a session waits for the write that runs in it. `writesEnded` waits for writes without a session, so both may
+    // run at the same time.
+    const holders = [...predecessors, ...former]
+    await all([
+      writesEnded(this.#cluster, predecessors),
+      storedSessions ? closeSessions(this.#cluster, storedSessions, holders, this.#epoch) : null,
+    ])
     // If the lease was given back in the meantime, other instances may take it. They wait for the same writes.
     if (stopped.aborted) return false
     if (stored) renewedAt = hostClocks.now()

@@ -42,3 +42,12 @@ export class StoredLease {
     return (reply['n'] as number) > 0
   }
 }
+
+/** Reads a lease ahead of the first attempt to take it. Resolves with null on an error, and the attempt then reads it. */
+export async function readAhead(destination: Cluster, name: string): Promise<{ stored: Document | undefined } | null> {
+  try {
+    return { stored: await new StoredLease(destination, name).find() }
+  } catch {
+    return null
+  }
+}

@@ -23,10 +23,13 @@ export class PreloadedState {
     this.#loaded = { epoch, at }
   }
 
-  /** Returns true the first time after `load`, in its lease term and soon after it. `Peers.sync` is then the stored state. */
-  use(): boolean {
+  /**
+   * Returns true the first time after `load`, in its lease term and soon after it. `Peers.sync` is then the stored state.
+   * @param atAnyAge true if the caller's next write has no effect on any other stored state
+   */
+  use(atAnyAge = false): boolean {
     const { epoch, at } = this.#loaded ?? { epoch: -1, at: 0 }
     this.#loaded = null
-    return epoch === this.#lease.epoch && performance.now() - at < preloadedMS
+    return epoch === this.#lease.epoch && (atAnyAge || performance.now() - at < preloadedMS)
   }
 }

@@ -3,6 +3,7 @@ import { instanceMachine } from '../../machines/instance.ts'
 import { completed, type InstanceContext } from '../../machines/instance-context.ts'
 import type { WorkerReport } from '../../machines/protocol.ts'
 import { asRefusal } from '../checks/check.ts'
+import { OwnershipStore } from '../coordination/ownership-store.ts'
 import { PeerCommands, type PeerCommandsParts } from '../coordination/peer-commands.ts'
 import { SyncStore } from '../coordination/sync-store.ts'
 import { addCircumstances } from '../domain/circumstances.ts'
@@ -21,6 +22,7 @@ import type { StartConfiguration } from '../domain/start-request.ts'
 import type { ClusterName } from '../mongo/cluster.ts'
 import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
+import { readAhead } from '../mongo/stored-lease.ts'
 import { Throttle } from '../throttle/throttle.ts'
 import { type BeginSyncParts, type Begun, otherStore, reachBoth, refuseOther } from './begin-sync.ts'
 import { CurrentSession } from './current-session.ts'
@@ -181,15 +183,19 @@ export class SyncInstance {
    * valid.
    */
   async #restore(record: SyncRecord): Promise<boolean> {
-    const metadata = new Metadata(this.parts.clusters[record.configuration.destination], this.parts.context)
-    const stored = await metadata.loadInstances()
-    if (stored.size > 0 && !stored.has(this.parts.mongosyncID)) return true
+    const { clusters, context: retries, mongosyncID } = this.parts
+    const destination = clusters[record.configuration.destination]
+    const reading = readAhead(destination, OwnershipStore.leaseName(mongosyncID))
+    const stored = await new Metadata(destination, retries).loadInstances()
+    if (stored.size > 0 && !stored.has(mongosyncID)) return true
     const problem = otherStore(record, this.parts.redis)
     if (problem) throw new FatalError('InstanceMismatch', problem)
     const session = this.#begin(record)
-    const own = stored.get(this.parts.mongosyncID)
+    const own = stored.get(mongosyncID)
     let context = own ? completed(own) : null
     if (!context?.canWrite || context.commitRequested || context.reversing) {
+      const lease = await reading
+      if (lease) session.lease.expect(lease.stored)
       await session.leadWithRetries()
       const figures = session.loadFigures()
       figures.catch(() => {})
@@ -221,7 +227,7 @@ export class SyncInstance {
     try {
       const session = this.#begin(record)
       // A new sync has no leases, except those of a sync that was removed.
-      if (read) session.lease.expectNone()
+      if (read) session.lease.expect(undefined)
       const leading = both(session.leadWithRetries(patience.signal), isCurrentWhenHeld(session))
       const [, current] = await patience.bounded(leading, 'this instance takes no part in the sync')
       // If this instance has lost the lease and taken it again, the first answer may be out of date.

@@ -36,6 +36,7 @@ import { MetadataIndexes } from './metadata-indexes.ts'
 import { OtherSyncs } from './other-syncs.ts'
 import { PreloadedState } from './preloaded-state.ts'
 import { Replication } from './replication.ts'
+import { RestoredReplication } from './restored-replication.ts'
 import { untilApplicable } from './until-applicable.ts'
 import { Verification } from './verification.ts'
 import { WorkFigures } from './work-figures.ts'
@@ -100,6 +101,7 @@ export class SyncSession {
   #selection: Selection
   readonly #preloaded: PreloadedState
   readonly #initialised: InitialisedReplication
+  readonly #restored: RestoredReplication
 
   constructor(parts: SessionParts) {
     const { source, destination, owner, context, liveness, record, throttle, atStep } = parts
@@ -158,6 +160,7 @@ export class SyncSession {
     this.runs = new WorkRuns(context.signal)
     const { runs } = this
     this.#initialised = new InitialisedReplication({ lease, coordination, peers, runs })
+    this.#restored = new RestoredReplication({ lease, coordination, peers, runs, selection, stored: this })
     const { startTime: beganAt } = record
     const meter = context.meter ?? null
     this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: beganAt, runs, meter })
@@ -257,9 +260,9 @@ export class SyncSession {
   }
 
   async #loadApplicable(signal: AbortSignal): Promise<Replication> {
-    const sync = await this.#untilApplicable(true, signal)
+    const { sync } = await this.#untilApplicable(true, signal)
     // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
-    return await this.load(true, sync, () => this.ensureNotReversed())
+    return this.#restored.take() ?? (await this.load(true, sync, () => this.ensureNotReversed()))
   }
 
   /** The term in which this instance coordinates; null while another instance does. */
@@ -307,13 +310,13 @@ export class SyncSession {
 
   #load(signal: AbortSignal, sync: SyncSnapshot, check?: () => Promise<void>): Promise<Replication> {
     const context = { ...this.context, signal }
-    const untilApplicable = async (): Promise<void> => void (await this.#untilApplicable(false, signal))
+    const untilApplicable = async () => !(await this.#untilApplicable(false, signal)).waited
     const selection = this.#selectionOf(sync)
     return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load(check)
   }
 
   /** See `untilApplicable`. */
-  #untilApplicable(restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
+  #untilApplicable(restarts: boolean, signal: AbortSignal): ReturnType<typeof untilApplicable> {
     const { peers, coordination, destination, record, context } = this
     const parts = { peers, coordination, destination, record, context, preloaded: this.#preloaded }
     return untilApplicable(parts, restarts, signal)
@@ -369,7 +372,7 @@ export class SyncSession {
   /** Loads the stored state, for the figures of an instance that is not running. */
   async loadFigures(): Promise<void> {
     await all([
-      this.preload().then(() => this.load(false)),
+      this.#restored.load(),
       this.figures.restore(),
       this.coordination.readHolder(),
       this.verification.loadReport(),

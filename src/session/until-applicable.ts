@@ -20,26 +20,34 @@ interface Parts {
 /**
  * Resolves when changes may be applied. If this instance coordinates, it first requests that the commit's preparation
  * is undone.
- * @returns the state in which they may be applied
+ * @returns the state in which they may be applied, and whether this call waited for it
  * @param restarts true when this instance starts again. A commit that has not yet applied all changes then starts
  * again too, because users may have written to the source since
  */
-export async function untilApplicable(parts: Parts, restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
+export async function untilApplicable(
+  parts: Parts,
+  restarts: boolean,
+  signal: AbortSignal,
+): Promise<{ sync: SyncSnapshot; waited: boolean }> {
   const { peers, coordination, preloaded } = parts
-  // A coordinator stores its term below before it relies on a state that was read ahead.
-  let isKnown = restarts && coordination.leading && preloaded.use()
-  for (;;) {
+  // A coordinator stores its term below before it relies on a state that was read ahead. That write has no effect if the
+  // state has changed since it was read, so the age of the state does not matter.
+  const storesTerm = peers.sync.context.term < coordination.term
+  let isKnown = restarts && coordination.leading && preloaded.use(storesTerm)
+  for (let waited = false; ; waited = true) {
     const sync = isKnown ? peers.sync : await peers.load()
     isKnown = false
-    if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
+    if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return { sync, waited }
     if (sync.hasTag('decided')) throw new StoppedError()
     if (coordination.leading) {
+      const inTerm = await peers.elected()
       // When the state does not accept `commit.renewed` in this term, there is nothing to undo.
-      const isDone = sync.context.term === coordination.term && !sync.can({ type: 'commit.renewed', ...peers.worked })
-      if (isDone && sync.hasTag('applicable')) return sync
-      const mayBeOpen = sync.context.mayBeOpen && (await isDestinationOpened(parts))
+      const isDone =
+        inTerm.context.term === coordination.term && !inTerm.can({ type: 'commit.renewed', ...peers.worked })
+      if (isDone && inTerm.hasTag('applicable')) return { sync: inTerm, waited }
+      const mayBeOpen = inTerm.context.mayBeOpen && (await isDestinationOpened(parts))
       const after = await peers.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
-      if (after.hasTag('applicable')) return after
+      if (after.hasTag('applicable')) return { sync: after, waited: true }
     }
     await peers.wait(signal)
   }

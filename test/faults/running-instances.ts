@@ -8,7 +8,7 @@ import { until } from '../support/until.ts'
 import type { Clusters } from './clusters.ts'
 import type { Death } from './ownership-history.ts'
 
-/** Time in ms after which the writer is stopped if no commit is possible yet. */
+/** Default time in ms after which the writer is stopped if no commit is possible yet. */
 const writesWhileWaitingMS = 60_000
 
 /** The instances of one migration: which of them run, are stopped or have died, and the output of all their processes. */
@@ -232,10 +232,14 @@ export class RunningInstances {
 
   /**
    * Waits until all instances can commit, for the given time after the last applied event. On a busy machine the writer may be faster than
-   * the sync, which then never catches up, so `stopWriting` is called after a minute.
+   * the sync, which then never catches up, so `stopWriting` is called after `writesMS`.
    */
-  async allCanCommit(timeoutSeconds: number, stopWriting: () => void): Promise<void> {
-    const timer = setTimeout(stopWriting, writesWhileWaitingMS)
+  async allCanCommit(
+    timeoutSeconds: number,
+    stopWriting: () => void,
+    writesMS: number = writesWhileWaitingMS,
+  ): Promise<void> {
+    const timer = setTimeout(stopWriting, writesMS)
     try {
       await this.allReach('canCommit', (progress) => progress.canCommit, timeoutSeconds, { extends: true })
     } finally {

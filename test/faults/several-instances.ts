@@ -27,6 +27,8 @@ export interface InstanceFault {
   during?: (instances: RunningInstances) => Promise<void>
   /** Faults of the servers or of their network, at the same time as `during`. */
   servers?: (servers: FaultyServers) => Promise<void>
+  /** A fault of the servers or of their network from before the start until all instances have committed, when `over` is aborted. */
+  throughout?: (servers: FaultyServers, over: AbortSignal) => Promise<void>
   /** Called after the commit has been sent. */
   atCommit?: (instances: RunningInstances) => Promise<void>
   /** Fields of the body of `start`. */
@@ -42,6 +44,8 @@ export interface SeveralInstancesOptions {
   fault?: InstanceFault | undefined
   /** Minimum number of workload steps before the commit. */
   steps?: number
+  /** Milliseconds for which the workload continues after the faults and these steps while no commit is possible. */
+  writesMS?: number
 }
 
 export interface SeveralInstancesResult {
@@ -82,6 +86,12 @@ export async function migrateBySeveral(
       await fault.seedDestination(pair, seed)
       await workload.runSteps(stepsBefore)
     }
+    const lasting = Promise.resolve(
+      fault?.throughout?.({ ...pair, random: random.fork('throughout'), counts: instances }, instances.signal),
+    )
+    lasting.catch(() => {})
+    // Registered first and called last, when the instances' `end` has aborted the signal.
+    migration.atEnd(() => lasting)
     await startAll(instances, ['a', 'b', 'c', 'd', 'e'].slice(0, options.instances), fault)
 
     const written = new AbortController()
@@ -98,7 +108,7 @@ export async function migrateBySeveral(
     )
     instances.note('the faults are over')
     while (workload.summary().steps < steps && !written.signal.aborted) await sleep(50)
-    await instances.allCanCommit(100, () => written.abort())
+    await instances.allCanCommit(100, () => written.abort(), options.writesMS)
     written.abort()
     await writing
     instances.note(`the workload ended: ${JSON.stringify(workload.summary())}`)
@@ -114,6 +124,7 @@ export async function migrateBySeveral(
     const { spreadMS, problems: late } = await watching
     problems.push(...late)
     instances.end()
+    await lasting
     const history = await checkHistory(pair.destination.uri, instances.deaths)
     problems.push(...history.problems)
     await migration.compare()

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { TcpProxy } from '../support/tcp-proxy.ts'
 import { comeBack, cutOff, pauseOne, stop } from './instance-faults.ts'
+import { changeLinks } from './link-changes.ts'
 import type { RunningInstances } from './running-instances.ts'
 import { cuts, type FaultyServers, stepDowns } from './server-faults.ts'
 import type { InstanceFault } from './several-instances.ts'
@@ -18,6 +19,9 @@ export interface SoakTarget {
 }
 
 type Fault = (target: SoakTarget) => Promise<void>
+
+/** The kind of fault that needs proxies whose links can change. */
+export const linkKind = 'links that change'
 
 const awayMinMS = 500
 /** Longer than a lease lasts. */
@@ -54,11 +58,17 @@ const soakFaults: Record<string, Fault> = {
   'stepdown of the destination': onServers(stepDowns('destination', 1, 500)),
   'cut of the source': onServers(cuts('source', 1, 500, 4_000)),
   'cut of the destination': onServers(cuts('destination', 1, 500, 4_000)),
+  [linkKind]: onServers(changeForAWhile),
   'network refused': cutOne('refused'),
   'network swallowed': cutOne('swallowed'),
 }
 
 export const soakFaultKinds = Object.keys(soakFaults)
+
+/** Links that become slow and narrow, and fast again. */
+async function changeForAWhile(servers: FaultyServers): Promise<void> {
+  await changeLinks(servers, AbortSignal.timeout(servers.random.int(awayMinMS, awayMaxMS)))
+}
 
 /** Kills and restarts one instance. May also be called during a commit or a reversal. */
 export async function killOne({ instances, spared }: SoakTarget): Promise<void> {

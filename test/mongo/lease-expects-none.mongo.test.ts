@@ -12,7 +12,7 @@ const one = oneSet()
 async function takenBy(name: string, incarnation: string): Promise<{ epoch: number; stored: Document | null }> {
   const context = testContext()
   const lease = new Lease(one.cluster, name, { id: 'a', incarnation }, context)
-  lease.expectNone()
+  lease.expect(undefined)
   try {
     await lease.acquire()
     const leases = one.client.db(metadataDatabase).collection<{ _id: string } & Document>('leases')

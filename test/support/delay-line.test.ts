@@ -1,5 +1,6 @@
 import { connect, createServer, type Socket } from 'node:net'
 import { afterEach, beforeEach, expect, it, onTestFinished } from 'vitest'
+import { DelayLine, type LinkDirection } from './delay-line.ts'
 import { LinkPace } from './link-pace.ts'
 import { startProxy, type TcpProxy } from './tcp-proxy.ts'
 
@@ -76,6 +77,33 @@ it('shares a limited bandwidth among all connections', async () => {
   for (const bytes of received) expect(bytes.equals(sent)).toBe(true)
   // In each direction, both connections together send 2 MB at 4 MB/s, which takes half a second.
   expect(performance.now() - began).toBeGreaterThanOrEqual(500)
+})
+
+it('changes the delay of open connections', async () => {
+  const port = (echo.address() as { port: number }).port
+  const variable = await startProxy('127.0.0.1', port, { variable: true })
+  onTestFinished(() => variable.close())
+  const client = connect(variable.port, '127.0.0.1')
+  expect(await exchange(client, 'fast')).toBe('fast')
+  const began = performance.now()
+  variable.setLink({ delayMS: 50 })
+  expect(await exchange(client, 'slow')).toBe('slow')
+  expect(performance.now() - began).toBeGreaterThanOrEqual(100)
+})
+
+it('delivers what was sent before a change of the link in its order', async () => {
+  const link: LinkDirection = { delayMS: 40, pace: new LinkPace(1_000) }
+  const line = new DelayLine(link)
+  line.write('sent over the slow link, ')
+  Object.assign(link, { delayMS: 0, pace: null })
+  line.end('then over the fast one')
+  const received: string[] = []
+  for await (const chunk of line) received.push(String(chunk))
+  expect(received.join('')).toBe('sent over the slow link, then over the fast one')
+})
+
+it('refuses to change the link of a proxy that passes bytes on directly', () => {
+  expect(() => proxy.setLink({ delayMS: 1 })).toThrow('variable')
 })
 
 it('carries no more than its bandwidth in any period, and idle time is not saved up', () => {

@@ -12,27 +12,36 @@ const inFlightBytesMax = 128 * 1024 * 1024
  */
 const pacedBytesMax = 4 * 1024 * 1024
 
+/** One direction of a link. When it changes, bytes that were sent before still arrive in their order. */
+export interface LinkDirection {
+  delayMS: number
+  /** Null: bandwidth is not limited. */
+  pace: LinkPace | null
+}
+
 /**
- * A stream that emits each chunk `delayMS` after it was written, in order. Any number of chunks can be in flight at the same
- * time, so the delay adds latency but does not reduce bandwidth. The end of the stream is delayed like a chunk.
+ * A stream that emits each chunk the link's delay after it was written, in order. Any number of chunks can be in flight at the
+ * same time, so the delay adds latency but does not reduce bandwidth. The end of the stream is delayed like a chunk.
  * With a `pace`, each chunk first waits until the link has carried it.
  */
 export class DelayLine extends Duplex {
-  readonly #delayMS: number
-  readonly #pace: LinkPace | null
-  readonly #bytesMax: number
+  readonly #link: LinkDirection
   /** Chunks that are not delivered yet. A null marks the end of the stream. */
   readonly #inFlight: { dueMS: number; chunk: Buffer | null }[] = []
   #inFlightBytes = 0
+  /** When the chunk that was sent last is due. A chunk that is sent later is not due before it. */
+  #lastDueMS = 0
   #readerWaits = false
   #acceptMore: (() => void) | null = null
   #timer: NodeJS.Timeout | null = null
 
-  constructor(delayMS: number, pace: LinkPace | null = null) {
+  constructor(link: LinkDirection) {
     super()
-    this.#delayMS = delayMS
-    this.#pace = pace
-    this.#bytesMax = pace ? pacedBytesMax : inFlightBytesMax
+    this.#link = link
+  }
+
+  get #bytesMax(): number {
+    return this.#link.pace ? pacedBytesMax : inFlightBytesMax
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
@@ -57,8 +66,9 @@ export class DelayLine extends Duplex {
   }
 
   #send(chunk: Buffer | null): void {
-    const carriedMS = this.#pace?.carry(chunk?.length ?? 0) ?? performance.now()
-    this.#inFlight.push({ dueMS: carriedMS + this.#delayMS, chunk })
+    const carriedMS = this.#link.pace?.carry(chunk?.length ?? 0) ?? performance.now()
+    this.#lastDueMS = Math.max(this.#lastDueMS, carriedMS + this.#link.delayMS)
+    this.#inFlight.push({ dueMS: this.#lastDueMS, chunk })
     this.#inFlightBytes += chunk?.length ?? 0
     this.#deliver()
   }

@@ -45,6 +45,8 @@ export interface ReplicaSetOptions {
    * the set use them. Members also reach each other through them, so start and restart need working proxies.
    */
   proxied?: boolean
+  /** Allows `setLink` of the proxies. */
+  variableLinks?: boolean
   /** The wall clock of all members; by default the host's. */
   clock?: SteppedClock
 }
@@ -80,7 +82,8 @@ export async function startReplicaSet(options: ReplicaSetOptions = {}): Promise<
   const keyFile = options.keyFile ?? path.join(folder, 'key')
   if (auth && !options.keyFile) writeKeyFile(keyFile)
 
-  const proxies = options.proxied ? await Promise.all(ports.map((port) => startProxy('127.0.0.1', port))) : []
+  const link = { variable: options.variableLinks ?? false }
+  const proxies = options.proxied ? await Promise.all(ports.map((port) => startProxy('127.0.0.1', port, link))) : []
   const hosts = ports.map((port, index) => `127.0.0.1:${proxies[index]?.port ?? port}`)
   const args = [
     ...['--replSet', name],

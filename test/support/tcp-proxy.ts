@@ -1,17 +1,27 @@
 import { connect, createServer, type Server, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { DelayLine } from './delay-line.ts'
+import { DelayLine, type LinkDirection } from './delay-line.ts'
 import { claimPorts } from './free-ports.ts'
 import { LinkPace } from './link-pace.ts'
 
+/** By default a link has no delay, and its bandwidth is not limited. */
 export interface LinkOptions {
+  /** The delay of every byte in each direction. */
   delayMS?: number
+  /** Bandwidth of each direction, which all connections share. */
   bytesPerSecond?: number | undefined
+}
+
+export interface ProxyOptions extends LinkOptions {
+  /** Allows `setLink`. Every byte is then passed on by a timer's queue, which takes more time than a pipe. */
+  variable?: boolean
 }
 
 export interface TcpProxy extends AsyncDisposable {
   port: number
+  /** Changes the link from now on, for open connections too. Throws unless the proxy is `variable`. */
+  setLink(link: LinkOptions): void
   /** Simulates a crash of the target: open connections end, and new ones are rejected. */
   cut(): Promise<void>
   /** Simulates packet loss: connections stay open and new ones are accepted, but no byte passes in either direction. */
@@ -35,10 +45,20 @@ export interface TcpProxy extends AsyncDisposable {
 export async function startProxy(
   targetHost: string,
   targetPort: number,
-  { delayMS = 0, bytesPerSecond }: LinkOptions = {},
+  { variable = false, ...first }: ProxyOptions = {},
 ): Promise<TcpProxy> {
-  const pace = (): LinkPace | null => (bytesPerSecond === undefined ? null : new LinkPace(bytesPerSecond))
-  const paces = { toUpstream: pace(), toClient: pace() }
+  const isPlain = !variable && !first.delayMS && first.bytesPerSecond === undefined
+  const link: Record<'toUpstream' | 'toClient', LinkDirection> = {
+    toUpstream: { delayMS: 0, pace: null },
+    toClient: { delayMS: 0, pace: null },
+  }
+  const setLink = ({ delayMS = 0, bytesPerSecond }: LinkOptions): void => {
+    for (const direction of Object.values(link)) {
+      direction.delayMS = delayMS
+      direction.pace = bytesPerSecond === undefined ? null : new LinkPace(bytesPerSecond)
+    }
+  }
+  setLink(first)
   const claimed = await claimPorts(1)
   const port = claimed.ports[0] as number
   const streams = new Set<Duplex>()
@@ -49,7 +69,7 @@ export async function startProxy(
     if (!forwarding) return // The connection stays open and unread until heal or cut.
     const upstream = connect(targetPort, targetHost)
     track(upstream)
-    if (delayMS > 0 || bytesPerSecond !== undefined) {
+    if (!isPlain) {
       void joinWithDelay(client, upstream)
       return
     }
@@ -60,18 +80,19 @@ export async function startProxy(
   })
 
   async function joinWithDelay(client: Socket, upstream: Socket): Promise<void> {
-    const toUpstream = new DelayLine(delayMS, paces.toUpstream)
-    const toClient = new DelayLine(delayMS, paces.toClient)
+    const toUpstream = new DelayLine(link.toUpstream)
+    const toClient = new DelayLine(link.toClient)
     for (const line of [toUpstream, toClient]) track(line)
     // Bytes that are in flight when one side closes must reach the other side before it is closed.
     const closeLater = async (...others: Duplex[]): Promise<void> => {
-      await sleep(2 * delayMS)
+      await sleep(2 * link.toClient.delayMS)
       for (const other of others) other.destroy()
     }
     client.once('close', () => void closeLater(toUpstream, toClient, upstream))
     upstream.once('close', () => void closeLater(toUpstream, toClient, client))
     upstream.pipe(toClient).pipe(client)
-    await sleep(2 * delayMS) // Over the simulated distance, the client's kernel would report the connection only now.
+    // Over the simulated distance, the client's kernel would report the connection only now.
+    await sleep(2 * link.toClient.delayMS)
     if (forwarding) client.pipe(toUpstream).pipe(upstream)
   }
 
@@ -99,6 +120,10 @@ export async function startProxy(
   await listen(server, port)
   return {
     port,
+    setLink: (changed) => {
+      if (!variable) throw new Error('the link of this proxy cannot change: start it with `variable`')
+      setLink(changed)
+    },
     cut,
     blackhole: () => {
       forwarding = false

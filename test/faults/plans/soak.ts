@@ -2,7 +2,7 @@ import { appendFileSync, writeFileSync } from 'node:fs'
 import { Random } from '../../support/random.ts'
 import { type Pair, startPair } from '../clusters.ts'
 import { chosenFaults, type FaultPlan, type Outcome, type PlannedRun } from '../plan.ts'
-import { soakFaultKinds } from '../soak-faults.ts'
+import { linkKind, soakFaultKinds } from '../soak-faults.ts'
 import { soakLine } from '../soak-line.ts'
 import { type CycleReport, SoakRun } from '../soak-run.ts'
 import { judgeSoak } from '../soak-verdict.ts'
@@ -73,7 +73,7 @@ export function soakPlan(options: SoakPlanOptions): FaultPlan<Pair> {
     open: async () => {
       if (log) writeFileSync(log, '')
       note({ ...options, faults })
-      return await startPair({ members, oplogSizeMB: 4_096, proxied: true })
+      return await startPair({ members, oplogSizeMB: 4_096, proxied: true, variableLinks: faults.includes(linkKind) })
     },
     runs: { [Symbol.iterator]: cycles },
     endsWithFirstFailure: true,
