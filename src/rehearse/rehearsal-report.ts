@@ -1,8 +1,8 @@
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import type { ProbeResult } from './probe.ts'
-import type { RehearsalResult, ReverseResult } from './rehearsal.ts'
 import type { ClusterFacts } from './rehearsal-cluster.ts'
+import type { RehearsalResult, ReverseResult } from './rehearsal-result.ts'
 import { type StepDown, stepDownLine } from './step-downs.ts'
 
 /** The result of a comparison of all bytes, with the first differences as text. */

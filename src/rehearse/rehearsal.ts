@@ -4,6 +4,7 @@ import { median, percentile } from './measures.ts'
 import type { RehearsalCluster } from './rehearsal-cluster.ts'
 import { RehearsalFailure } from './rehearsal-failure.ts'
 import { RehearsalInstances } from './rehearsal-instances.ts'
+import type { RehearsalResult, ReverseResult } from './rehearsal-result.ts'
 import type { StepDowns } from './step-downs.ts'
 import { Writers } from './writers.ts'
 
@@ -25,36 +26,6 @@ export interface RehearsalSetup {
   signal: AbortSignal
   /** Receives one line for each step. */
   report: (line: string) => void
-}
-
-/** Number of steps of a workload, and number of those that the cluster refused. */
-type WorkloadSteps = Writers['steps']
-
-export interface RehearsalResult {
-  /** Rate of the copy in bytes per second: the median, and the 10th (`low`) and 90th (`high`) percentile of its samples. */
-  copyBytesPerSecond: { median: number; low: number; high: number } | null
-  copySeconds: number
-  workload: WorkloadSteps
-  eventsApplied: number
-  lagSecondsMax: number
-  /** Seconds from the SIGKILL of the coordinator until the other instance coordinated. */
-  takeoverSeconds: number
-  /** The result of the rehearsed commit: how many seconds applications would have to stop writing, and the verdict. */
-  dryRun: { outageSeconds: number; verdict: string }
-  /** Seconds from `commit` to `canWrite`. */
-  cutoverSeconds: number
-}
-
-export interface ReverseResult {
-  /** Whether the former source refused user writes after the commit; null if its server does not report it. */
-  formerSourceBlocked: boolean | null
-  /** Seconds from `reverse` until changes were applied in the other direction. */
-  reverseSeconds: number
-  workload: WorkloadSteps
-  eventsApplied: number
-  lagSecondsMax: number
-  /** Seconds from the second `commit` to `canWrite`. */
-  cutoverSeconds: number
 }
 
 /**
