@@ -34,9 +34,20 @@ export class RehearsalInstances {
     this.#instances.delete(id)
   }
 
-  /** Sends a command to all instances. @throws RehearsalFailure if an instance refuses it */
+  /**
+   * Sends a command to all instances, and sends it again to an instance that cannot commit yet. An instance that has
+   * just joined may say `canCommit` before it takes work over from the others, which it must have resumed to commit.
+   * @throws RehearsalFailure if an instance refuses the command
+   */
   async command(command: string, body: object = {}): Promise<void> {
-    await Promise.all([...this.#instances.values()].map((one) => one.post(command, body)))
+    const isAccepted = async (one: InstanceProcess): Promise<boolean> => {
+      const refusal = await one.post(command, body)
+      if (refusal === null) return true
+      if (refusal.error === 'CannotCommit') return false
+      throw new RehearsalFailure(`${command} was refused: ${refusal.error}: ${refusal.errorDescription}`)
+    }
+    const all = [...this.#instances.values()]
+    await Promise.all(all.map((one) => this.until(`${one.id} accepts ${command}`, () => isAccepted(one))))
   }
 
   /** Returns the progress of all instances that report it. @throws RehearsalFailure if the sync has failed */
