@@ -28,21 +28,38 @@ export function addRehearseCommand(
     .option('--minutes <number>', 'how long the workload runs after the copy', minutes, 10)
     .option('--megabytes <number>', 'size of the data that is copied', megabytes, 64)
     .option('--blockWrites', 'rehearse write blocking, which stops ALL writers of cluster1 until the commit', false)
+    .option(
+      '--reverse',
+      'after the commit, reverse the sync and commit again; requires --blockWrites and two clusters without user databases, and stops ALL their writers',
+      false,
+    )
+    .option(
+      '--stepDowns',
+      'make the primaries of both clusters (of each shard that can be connected to directly) step down during the copy and while changes are followed; needs the action replSetStateChange',
+      false,
+    )
     .option('--seed <number>', 'seed of the workload; the same seed repeats it (default: random)', seed)
     .option('--json', 'print one JSON report instead of text', false)
     .option('--report <file>', 'also write the report to this file, as Markdown')
-    .action((options) =>
+    .action((options) => {
+      if (options.reverse && !options.blockWrites) {
+        rehearse.error(
+          'error: --reverse blocks the writers of both clusters; add --blockWrites, or leave --reverse out',
+        )
+      }
       found({
         ...readClusters(rehearse, options, env),
         prefix: options.prefix,
         minutes: options.minutes,
         megabytes: options.megabytes,
         blockWrites: options.blockWrites,
+        reverse: options.reverse,
+        stepDowns: options.stepDowns,
         seed: options.seed ?? null,
         json: options.json,
         report: options.report ?? null,
-      }),
-    )
+      })
+    })
 }
 
 function prefix(text: string): string {

@@ -9,6 +9,11 @@ const startTimeoutMS = 60_000
 const stopTimeoutMS = 20_000
 const linesMax = 20
 
+export interface CommandRefusal {
+  error?: string
+  errorDescription?: string
+}
+
 /** An instance of tandem in a child process, which `stop` or `kill` ends. */
 export class InstanceProcess {
   readonly id: string
@@ -51,14 +56,13 @@ export class InstanceProcess {
     return (await response.json()) as T
   }
 
-  /** @throws RehearsalFailure if the command is refused */
-  async post(command: string, body: object = {}): Promise<void> {
+  /** Sends a command. Returns the refusal; null if the command is accepted. */
+  async post(command: string, body: object): Promise<CommandRefusal | null> {
     const headers = { 'content-type': 'application/json' }
     const request = { method: 'POST', headers, body: JSON.stringify(body) }
     const response = await fetch(`${this.#url}/api/v1/${command}`, request)
-    const answer = (await response.json()) as { success: boolean; error?: string; errorDescription?: string }
-    if (!answer.success)
-      throw new RehearsalFailure(`${command} was refused: ${answer.error}: ${answer.errorDescription}`)
+    const answer = (await response.json()) as { success: boolean } & CommandRefusal
+    return answer.success ? null : answer
   }
 
   async kill(): Promise<void> {

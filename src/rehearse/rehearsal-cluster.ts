@@ -1,4 +1,4 @@
-import { type Document, MongoClient } from 'mongodb'
+import { type Document, MongoClient, type MongoClientOptions } from 'mongodb'
 import { isUserDatabase, metadataDatabases } from '../domain/namespace.ts'
 
 const selectionTimeoutMS = 10_000
@@ -8,8 +8,21 @@ const selectionTimeoutMS = 10_000
  */
 const answerTimeoutMS = 120_000
 
+export const clientOptions: MongoClientOptions = {
+  appName: 'tandem rehearse',
+  serverSelectionTimeoutMS: selectionTimeoutMS,
+  socketTimeoutMS: answerTimeoutMS,
+  readPreference: 'primary',
+}
+
 /** The value of `userWriteBlockMode` in serverStatus while user writes are blocked. The value 1 means that they are allowed. */
 const blockedMode = 2
+
+/**
+ * The database in which a rehearsal of `reverse` claims both clusters. Such a rehearsal syncs all user databases, so its
+ * claim must be in a database that is not synced.
+ */
+export const reverseClaimDatabase = 'mongosync_internal_rehearsal'
 
 export interface ClusterFacts {
   version: string
@@ -27,16 +40,13 @@ export class RehearsalCluster {
   readonly client: MongoClient
   /** Major version of the release; 0 before `readFacts`. */
   major = 0
+  /** The shards with their hosts (`setName/host,host`); null for a replica set and before `readFacts`. */
+  shards: { name: string; host: string }[] | null = null
 
   constructor(name: 'cluster0' | 'cluster1', uri: string) {
     this.name = name
     this.uri = uri
-    this.client = new MongoClient(uri, {
-      appName: 'tandem rehearse',
-      serverSelectionTimeoutMS: selectionTimeoutMS,
-      socketTimeoutMS: answerTimeoutMS,
-      readPreference: 'primary',
-    })
+    this.client = new MongoClient(uri, clientOptions)
   }
 
   async readFacts(): Promise<ClusterFacts> {
@@ -48,7 +58,11 @@ export class RehearsalCluster {
     ])
     this.major = Number.parseInt(version, 10)
     const isSharded = hello['msg'] === 'isdbgrid'
-    const shards = isSharded ? (await admin.command({ listShards: 1 }))['shards'].length : null
+    if (isSharded) {
+      const listed: { _id: string; host: string }[] = (await admin.command({ listShards: 1 }))['shards']
+      this.shards = listed.map(({ _id, host }) => ({ name: _id, host }))
+    }
+    const shards = this.shards?.length ?? null
     const sizes = await Promise.all(
       databases.filter(isUserDatabase).map((name) => this.client.db(name).command({ dbStats: 1 })),
     )
@@ -61,16 +75,29 @@ export class RehearsalCluster {
     return String((await this.client.db('admin').command({ hello: 1 }))['topologyVersion']?.processId)
   }
 
-  /** Returns true if user writes are blocked. Returns false if the server does not report it, as a router does not. */
-  async isBlocked(): Promise<boolean> {
+  /** Returns whether user writes are blocked. Returns null if the server does not report it, as a router does not. */
+  async isBlocked(): Promise<boolean | null> {
     const { repl } = await this.client.db('admin').command({ serverStatus: 1, repl: 1, metrics: 0, wiredTiger: 0 })
-    return repl?.userWriteBlockMode === blockedMode
+    const mode: number | undefined = repl?.userWriteBlockMode
+    return mode === undefined ? null : mode === blockedMode
   }
 
-  /** Returns the existing databases that prevent a rehearsal: those with its prefix, and tandem's metadata databases. */
+  async allowWrites(): Promise<void> {
+    await this.client.db('admin').command({ setUserWriteBlockMode: 1, global: false })
+  }
+
+  /**
+   * Returns the existing databases that prevent a rehearsal: those with its prefix, tandem's metadata databases, and the
+   * claim of a rehearsal of `reverse`.
+   */
   async occupied(prefix: string): Promise<string[]> {
-    const own: readonly string[] = metadataDatabases
+    const own: readonly string[] = [...metadataDatabases, reverseClaimDatabase]
     return (await this.#databases()).filter((name) => name.startsWith(`${prefix}_`) || own.includes(name))
+  }
+
+  /** Returns the user databases that do not belong to the rehearsal with this prefix. */
+  async otherDatabases(prefix: string): Promise<string[]> {
+    return (await this.#databases()).filter((name) => isUserDatabase(name) && !name.startsWith(`${prefix}_`))
   }
 
   async drop(names: readonly string[]): Promise<void> {

@@ -1,123 +1,145 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Progress } from '../domain/progress.ts'
-import { InstanceProcess } from './instance-process.ts'
 import { median, percentile } from './measures.ts'
 import type { RehearsalCluster } from './rehearsal-cluster.ts'
 import { RehearsalFailure } from './rehearsal-failure.ts'
-import { Workload } from './workload.ts'
+import { RehearsalInstances } from './rehearsal-instances.ts'
+import type { RehearsalResult, ReverseResult } from './rehearsal-result.ts'
+import type { StepDowns } from './step-downs.ts'
+import { Writers } from './writers.ts'
 
-const pollMS = 200
-/** A takeover must wait until a lease has expired. The rest of this time is for slow machines. */
-const stepTimeoutMS = 300_000
-const writers = 2
-const writerPauseMS = 20
+/** Distance of the seeds of the two directions. Each direction uses one seed for each of its workloads. */
+const reverseSeedOffset = 1_000
 
 export interface RehearsalSetup {
   clusters: Record<'source' | 'destination', RehearsalCluster>
   databases: readonly string[]
+  /** The ids of the instances. */
+  instances: readonly string[]
   minutes: number
   blockWrites: boolean
+  /** Starts a reversible sync, which has no filter. */
+  reverse: boolean
+  /** Null if no primary is to step down. */
+  stepDowns: StepDowns | null
   seed: number
   signal: AbortSignal
   /** Receives one line for each step. */
   report: (line: string) => void
 }
 
-export interface RehearsalResult {
-  /** Rate of the copy in bytes per second: the median, and the 10th (`low`) and 90th (`high`) percentile of its samples. */
-  copyBytesPerSecond: { median: number; low: number; high: number } | null
-  copySeconds: number
-  /** Number of steps of the workload, and number of those that the source refused. */
-  workload: { steps: number; refused: number }
-  eventsApplied: number
-  lagSecondsMax: number
-  /** Seconds from the SIGKILL of the coordinator until the other instance coordinated. */
-  takeoverSeconds: number
-  /** The result of the rehearsed commit: how many seconds applications would have to stop writing, and the verdict. */
-  dryRun: { outageSeconds: number; verdict: string }
-  /** Seconds from `commit` to `canWrite`. */
-  cutoverSeconds: number
-}
-
-type Answer = { success: boolean; progress?: Progress }
-
 /**
- * Runs one sync of the rehearsal's databases by two instances: the copy under a workload, SIGKILL of the coordinator, a
- * rehearsed commit and a commit. The instances have ended when `run` returns or throws.
- * @throws RehearsalFailure if a step fails or takes too long
+ * One sync of the rehearsal's databases by two instances. The phases are called in this order: `sync`, `reverse` if it is
+ * to be rehearsed, and always `stop`.
  */
 export class Rehearsal {
   readonly #setup: RehearsalSetup
-  readonly #instances = new Map<string, InstanceProcess>()
+  readonly #instances: RehearsalInstances
+  #writers: Writers | null = null
+  #electing: Promise<void> = Promise.resolve()
   #lagSecondsMax = 0
   #eventsOfKilled = 0
 
   constructor(setup: RehearsalSetup) {
     this.#setup = setup
+    const { source, destination } = setup.clusters
+    const uris = { [source.name]: source.uri, [destination.name]: destination.uri }
+    this.#instances = new RehearsalInstances(uris as Record<'cluster0' | 'cluster1', string>, setup.signal)
   }
 
-  async run(): Promise<RehearsalResult> {
-    const { clusters, databases, seed, signal, report, minutes } = this.#setup
-    const stopWriting = new AbortController()
-    const workloads = Array.from({ length: writers }, (_, writer) => {
-      const pauseMS = writerPauseMS
-      return new Workload({ client: clusters.source.client, databases, seed: seed + writer, pauseMS })
-    })
-    let writing: Promise<unknown> = Promise.resolve()
-    try {
-      await Promise.all(['rehearsal-1', 'rehearsal-2'].map((id) => this.#launch(id)))
-      writing = Promise.all(workloads.map((one) => one.run(AbortSignal.any([signal, stopWriting.signal]))))
-      // This avoids an unhandled rejection. A failure of the workload is thrown where `writing` is awaited.
-      writing.catch(() => {})
-      await this.#postAll('start', this.#startBody())
-      report('sync started by two instances, while a workload changes documents and definitions')
-      const copy = await this.#copied()
-      report(`copied in ${copy.copySeconds.toFixed(1)} s`)
-      await this.#writeFor(minutes * 30_000)
-      const takeoverSeconds = await this.#killCoordinator()
-      report(`the other instance took over ${takeoverSeconds.toFixed(1)} s after the coordinator was killed`)
-      await this.#writeFor(minutes * 30_000)
-      // The source is not blocked, so a write during the commit would make the commit fail.
-      stopWriting.abort()
-      await writing
-      const dryRun = await this.#dryRun()
-      report(`rehearsed commit: writes would stop for ${dryRun.outageSeconds.toFixed(2)} s, verdict: ${dryRun.verdict}`)
-      const cutoverSeconds = await this.#commit()
-      report(`canWrite ${cutoverSeconds.toFixed(2)} s after commit`)
-      const eventsApplied = this.#eventsOfKilled + eventsOf(await this.#progressOfAll())
-      const steps = workloads.reduce((sum, one) => sum + one.steps.done + one.steps.refused, 0)
-      const refused = workloads.reduce((sum, one) => sum + one.steps.refused, 0)
-      const lagSecondsMax = this.#lagSecondsMax
-      return {
-        ...copy,
-        workload: { steps, refused },
-        eventsApplied,
-        lagSecondsMax,
-        takeoverSeconds,
-        dryRun,
-        cutoverSeconds,
-      }
-    } finally {
-      stopWriting.abort()
-      await writing.catch(() => {})
-      await Promise.all([...this.#instances.values()].map((one) => one.stop()))
+  /**
+   * The copy under a workload, SIGKILL of the coordinator, a rehearsed commit and a commit.
+   * @throws RehearsalFailure if a step fails or takes too long
+   */
+  async sync(): Promise<RehearsalResult> {
+    const { report, minutes, seed } = this.#setup
+    await Promise.all(this.#setup.instances.map((id) => this.#instances.launch(id)))
+    const writers = this.#write('source', seed)
+    await this.#instances.command('start', this.#startBody())
+    report('sync started by two instances, while a workload changes documents and definitions')
+    const [copy] = await Promise.all([this.#copied(), this.#electionsOfCopy()])
+    report(`copied in ${copy.copySeconds.toFixed(1)} s`)
+    await Promise.all([this.#follow(minutes * 30_000), this.#elections()])
+    const takeoverSeconds = await this.#killCoordinator()
+    report(`the other instance took over ${takeoverSeconds.toFixed(1)} s after the coordinator was killed`)
+    await this.#follow(minutes * 30_000)
+    // The source may not be blocked, so a write during the commit would make the commit fail.
+    await writers.stop()
+    const dryRun = await this.#dryRun()
+    report(`rehearsed commit: writes would stop for ${dryRun.outageSeconds.toFixed(2)} s, verdict: ${dryRun.verdict}`)
+    const cutoverSeconds = await this.#commit()
+    report(`canWrite ${cutoverSeconds.toFixed(2)} s after commit`)
+    return {
+      ...copy,
+      workload: writers.steps,
+      eventsApplied: this.#eventsOfKilled + eventsOf(await this.#instances.progress()),
+      lagSecondsMax: this.#lagSecondsMax,
+      takeoverSeconds,
+      dryRun,
+      cutoverSeconds,
     }
   }
 
-  async #launch(id: string): Promise<void> {
-    const { clusters, signal } = this.#setup
-    const uris = { [clusters.source.name]: clusters.source.uri, [clusters.destination.name]: clusters.destination.uri }
-    const instance = new InstanceProcess(id, uris as Record<'cluster0' | 'cluster1', string>)
-    this.#instances.set(id, instance)
-    await instance.listening(signal)
-    await this.#until(`the instance ${id} is connected`, async () => (await instance.get<Answer>('progress')).success)
+  /**
+   * `reverse` after `sync`: a workload writes to the new source before the reversal and after it, and a second commit
+   * makes the first cluster writable again.
+   * @throws RehearsalFailure if a step fails or takes too long
+   */
+  async reverse(): Promise<ReverseResult> {
+    const { clusters, report, minutes, seed } = this.#setup
+    const formerSourceBlocked = await clusters.source.isBlocked()
+    if (formerSourceBlocked === false) {
+      throw new RehearsalFailure(
+        `${clusters.source.name} accepts user writes after the commit, which should block them`,
+      )
+    }
+    const writers = this.#write('destination', seed + reverseSeedOffset)
+    await this.#follow(minutes * 15_000)
+    this.#lagSecondsMax = 0
+    const began = performance.now()
+    await this.#instances.command('reverse')
+    await this.#instances.untilEvery(
+      'changes are applied in the other direction',
+      (one) => one.state === 'RUNNING' && isCopied(one),
+    )
+    const reverseSeconds = (performance.now() - began) / 1_000
+    report(`reversed in ${reverseSeconds.toFixed(2)} s, while the workload writes to ${clusters.destination.name}`)
+    await this.#follow(minutes * 15_000)
+    await writers.stop()
+    const cutoverSeconds = await this.#commit()
+    report(`canWrite ${cutoverSeconds.toFixed(2)} s after the commit of the reversed sync`)
+    const eventsApplied = eventsOf(await this.#instances.progress())
+    const lagSecondsMax = this.#lagSecondsMax
+    return {
+      formerSourceBlocked,
+      reverseSeconds,
+      workload: writers.steps,
+      eventsApplied,
+      lagSecondsMax,
+      cutoverSeconds,
+    }
+  }
+
+  /** Ends the workload and the instances, and waits until a set that elects a primary has one. */
+  async stop(): Promise<void> {
+    await this.#writers?.stop().catch(() => {})
+    await this.#electing.catch(() => {})
+    await this.#instances.stop()
+  }
+
+  #write(side: 'source' | 'destination', seed: number): Writers {
+    const { clusters, databases, signal } = this.#setup
+    this.#writers = new Writers({ client: clusters[side].client, databases, seed }, signal)
+    return this.#writers
   }
 
   #startBody(): object {
-    const { clusters, databases, blockWrites } = this.#setup
+    const { clusters, databases, blockWrites, reverse } = this.#setup
+    const direction = { source: clusters.source.name, destination: clusters.destination.name }
+    // A reversible sync allows no filter.
+    if (reverse) return { ...direction, reversible: true, enableUserWriteBlocking: 'sourceAndDestination' }
     return {
-      source: clusters.source.name,
-      destination: clusters.destination.name,
+      ...direction,
       includeNamespaces: databases.map((database) => ({ database })),
       // A source older than 6.0 allows only the default, which is destinationOnly.
       ...(clusters.source.major >= 6 && { enableUserWriteBlocking: blockWrites ? 'destinationOnly' : 'none' }),
@@ -128,8 +150,7 @@ export class Rehearsal {
     const began = performance.now()
     const rates: number[] = []
     let before = { at: began, bytes: 0 }
-    await this.#until('the copy ends', async () => {
-      const all = await this.#progressOfAll()
+    await this.#instances.untilEvery('the copy ends', isCopied, (all) => {
       // Each instance reports only the bytes that it has copied itself.
       const bytes = all.reduce((sum, one) => sum + (one.collectionCopy?.estimatedCopiedBytes ?? 0), 0)
       const at = performance.now()
@@ -137,17 +158,34 @@ export class Rehearsal {
         if (bytes > before.bytes) rates.push(((bytes - before.bytes) / (at - before.at)) * 1_000)
         before = { at, bytes }
       }
-      return all.every(isCopied)
     })
     const rate =
       rates.length === 0 ? null : { median: median(rates), low: percentile(rates, 10), high: percentile(rates, 90) }
     return { copySeconds: (performance.now() - began) / 1_000, copyBytesPerSecond: rate }
   }
 
-  async #writeFor(milliseconds: number): Promise<void> {
+  /** Lets primaries step down as soon as the copy has begun. */
+  async #electionsOfCopy(): Promise<void> {
+    if (this.#setup.stepDowns === null) return
+    const hasBegun = async (): Promise<boolean> => (await this.#instances.progress()).some(({ info }) => info !== null)
+    await this.#instances.until('the copy begins', hasBegun)
+    await this.#elections()
+  }
+
+  /** Lets the primary of each set step down, if the rehearsal has that option. */
+  async #elections(): Promise<void> {
+    const { stepDowns, signal, report } = this.#setup
+    if (stepDowns === null) return
+    const phase = async () => ((await this.#instances.every(isCopied)) ? 'following' : 'copy')
+    this.#electing = stepDowns.round(phase, signal, report)
+    await this.#electing
+  }
+
+  /** Lets the workload go on, and measures the lag. */
+  async #follow(milliseconds: number): Promise<void> {
     const until = performance.now() + milliseconds
     while (performance.now() < until) {
-      for (const { lagTimeSeconds } of await this.#progressOfAll()) {
+      for (const { lagTimeSeconds } of await this.#instances.progress()) {
         this.#lagSecondsMax = Math.max(this.#lagSecondsMax, lagTimeSeconds ?? 0)
       }
       await sleep(Math.min(1_000, Math.max(0, until - performance.now())), undefined, { signal: this.#setup.signal })
@@ -159,79 +197,50 @@ export class Rehearsal {
    * takeover.
    */
   async #killCoordinator(): Promise<number> {
-    const all = await this.#progressOfAll()
+    const all = await this.#instances.progress()
     const { coordinatorID = null } = all[0] ?? {}
+    if (coordinatorID === null || !this.#setup.instances.includes(coordinatorID)) {
+      throw new RehearsalFailure('no instance coordinates the sync')
+    }
     this.#eventsOfKilled = eventsOf(all.filter(({ mongosyncID }) => mongosyncID === coordinatorID))
-    const coordinator = this.#instances.get(coordinatorID ?? '')
-    if (!coordinator) throw new RehearsalFailure('no instance coordinates the sync')
     const killed = performance.now()
-    await coordinator.kill()
-    this.#instances.delete(coordinator.id)
-    await this.#until('another instance coordinates', async () =>
-      (await this.#progressOfAll()).some(
-        (one) => one.coordinatorID !== coordinatorID && one.coordinatorID === one.mongosyncID,
-      ),
+    await this.#instances.kill(coordinatorID)
+    await this.#instances.untilEvery(
+      'another instance coordinates',
+      (one) => one.coordinatorID !== coordinatorID && one.coordinatorID === one.mongosyncID,
     )
     const seconds = (performance.now() - killed) / 1_000
-    await this.#launch(coordinator.id)
+    await this.#instances.launch(coordinatorID)
     return seconds
   }
 
   async #dryRun(): Promise<RehearsalResult['dryRun']> {
-    await this.#until('a commit is possible', async () => (await this.#progressOfAll()).every((one) => one.canCommit))
-    await this.#postAll('commit', { dryRun: true })
+    await this.#untilCanCommit()
+    await this.#instances.command('commit', { dryRun: true })
     let found: Progress['lastRehearsal']
-    await this.#until('the rehearsed commit ends', async () => {
-      const all = await this.#progressOfAll()
-      found = all.find((one) => one.lastRehearsal)?.lastRehearsal
-      return found !== undefined && all.every(({ state }) => state === 'RUNNING')
-    })
+    await this.#instances.untilEvery(
+      'the rehearsed commit ends',
+      ({ state }) => found !== undefined && state === 'RUNNING',
+      (all) => {
+        found = all.find((one) => one.lastRehearsal)?.lastRehearsal
+      },
+    )
     const { outageSeconds = 0, verdict = '' } = found ?? {}
     return { outageSeconds, verdict }
   }
 
   async #commit(): Promise<number> {
-    await this.#until('a commit is possible', async () => (await this.#progressOfAll()).every((one) => one.canCommit))
+    await this.#untilCanCommit()
     const began = performance.now()
-    await this.#postAll('commit')
-    await this.#until('canWrite', async () => (await this.#progressOfAll()).every((one) => one.canWrite === true))
+    await this.#instances.command('commit')
+    await this.#instances.untilEvery('canWrite', (one) => one.canWrite === true)
     const seconds = (performance.now() - began) / 1_000
-    await this.#until('COMMITTED', async () =>
-      (await this.#progressOfAll()).every(({ state }) => state === 'COMMITTED'),
-    )
+    await this.#instances.untilEvery('COMMITTED', ({ state }) => state === 'COMMITTED')
     return seconds
   }
 
-  async #postAll(command: string, body: object = {}): Promise<void> {
-    await Promise.all([...this.#instances.values()].map((one) => one.post(command, body)))
-  }
-
-  /** Returns the progress of all connected instances. @throws RehearsalFailure if the sync has failed */
-  async #progressOfAll(): Promise<Progress[]> {
-    const answers = await Promise.all([...this.#instances.values()].map((one) => one.get<Answer>('progress')))
-    const all = answers.flatMap(({ progress }) => (progress ? [progress] : []))
-    const failed = all.find(({ state }) => state === 'FAILED')
-    if (!failed) return all
-    const { error, errorDescription } = failed.failure ?? {}
-    throw new RehearsalFailure(`the sync failed: ${error}: ${errorDescription}`)
-  }
-
-  /** Runs `run`. Throws RehearsalFailure if an instance has ended, instead of the error of a request to that instance. */
-  async #unlessEnded<T>(run: () => Promise<T>): Promise<T> {
-    const [result] = await Promise.allSettled([run()])
-    for (const one of this.#instances.values()) {
-      if (!one.isRunning) throw new RehearsalFailure(`the instance ${one.id} has ended:\n${one.lastLines}`)
-    }
-    if (result.status === 'rejected') throw result.reason
-    return result.value
-  }
-
-  async #until(what: string, holds: () => Promise<boolean>): Promise<void> {
-    const deadline = performance.now() + stepTimeoutMS
-    while (!(await this.#unlessEnded(holds))) {
-      if (performance.now() > deadline) throw new RehearsalFailure(`waited ${stepTimeoutMS / 1_000} s for: ${what}`)
-      await sleep(pollMS, undefined, { signal: this.#setup.signal })
-    }
+  async #untilCanCommit(): Promise<void> {
+    await this.#instances.untilEvery('a commit is possible', (one) => one.canCommit)
   }
 }
 

@@ -4,18 +4,25 @@ import { audit } from '../comparison/audit.ts'
 import { AuditCluster } from '../comparison/audit-cluster.ts'
 import { differenceLine } from '../comparison/difference.ts'
 import { errorText } from '../domain/error-text.ts'
-import { metadataDatabases } from '../domain/namespace.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { definitionProbes } from './definition-probes.ts'
+import { preparedClusters } from './prepared-clusters.ts'
 import { type ProbeResult, runProbes } from './probe.ts'
 import { readProbes } from './read-probes.ts'
-import { Rehearsal, type RehearsalResult } from './rehearsal.ts'
+import { Rehearsal } from './rehearsal.ts'
 import { type ClusterFacts, RehearsalCluster } from './rehearsal-cluster.ts'
 import { RehearsalDatabases } from './rehearsal-databases.ts'
 import { RehearsalFailure } from './rehearsal-failure.ts'
-import { estimateCopy, type RehearsalReport, reportText } from './rehearsal-report.ts'
+import {
+  type ComparisonResult,
+  estimateCopy,
+  type RehearsalReport,
+  type RehearsedPhases,
+  reportText,
+} from './rehearsal-report.ts'
 import { seedSource } from './seed.ts'
+import { StepDowns } from './step-downs.ts'
 import { writeProbes } from './write-probes.ts'
 
 export interface RehearseOptions {
@@ -28,6 +35,10 @@ export interface RehearseOptions {
   /** Size of the data to copy. */
   megabytes: number
   blockWrites: boolean
+  /** Rehearse `reverse` after the commit, which needs two clusters without other user databases. */
+  reverse: boolean
+  /** Make the primaries of both clusters step down. */
+  stepDowns: boolean
   /** Seed of the workload; null for a random one. */
   seed: number | null
   json: boolean
@@ -56,16 +67,25 @@ export async function runRehearse(
 ): Promise<0 | 1 | 2> {
   const source = new RehearsalCluster('cluster0', options.cluster0)
   const destination = new RehearsalCluster('cluster1', options.cluster1)
+  const stepDowns = options.stepDowns ? new StepDowns() : null
   try {
     // The file is opened now, so that a file that cannot be written is reported before the rehearsal.
     const file = options.report === null ? null : openSync(options.report, 'w')
-    const clusters = await prepared(source, destination, options)
-    const databases = new RehearsalDatabases(options.prefix, { source, destination })
+    const facts = await preparedClusters(source, destination, options)
+    await stepDowns?.prepare([source, destination])
+    const databases = new RehearsalDatabases(options, { source, destination })
     await databases.claim().catch(async (error) => {
-      for (const problem of await databases.cleanUp(false)) output.err(`error: ${printable(problem)}\n`)
+      for (const problem of await databases.cleanUp()) output.err(`error: ${printable(problem)}\n`)
       throw error
     })
-    const run = new Run(options, { version, output, databases, clusters: { source, destination }, facts: clusters })
+    const run = new Run(options, {
+      version,
+      output,
+      databases,
+      stepDowns,
+      clusters: { source, destination },
+      facts,
+    })
     const report = await run.report()
     const text = reportText(report)
     output.out(options.json ? `${JSON.stringify(report, null, 2)}\n` : text)
@@ -75,58 +95,19 @@ export async function runRehearse(
     output.err(`error: ${printable(textOf(error))}\n`)
     return 2
   } finally {
-    await Promise.all([source.close(), destination.close()])
+    await Promise.all([source.close(), destination.close(), stepDowns?.close()])
   }
 }
 
 const textOf = (error: unknown): string =>
   error instanceof RehearsalFailure ? redactUris(error.message) : errorText(error)
 
-/**
- * Returns facts about the clusters. Throws RehearsalFailure if they are not fit for a rehearsal, for example because
- * they have the metadata of a sync or databases of another rehearsal.
- */
-async function prepared(
-  source: RehearsalCluster,
-  destination: RehearsalCluster,
-  { prefix, blockWrites }: RehearseOptions,
-): Promise<RehearsalReport['clusters']> {
-  const [cluster0, cluster1] = await Promise.all([source.readFacts(), destination.readFacts()])
-  const [ours, theirs] = await Promise.all([source.processId(), destination.processId()])
-  if (ours === theirs && ours !== 'undefined') {
-    throw new RehearsalFailure('--cluster0 and --cluster1 lead to the same server; give two clusters')
-  }
-  if (source.major < 6 && !blockWrites) {
-    throw new RehearsalFailure(
-      `a sync from ${cluster0.version} always blocks user writes on cluster1, because a source older than 6.0 does not allow another enableUserWriteBlocking; add --blockWrites if all writers of cluster1 may be stopped`,
-    )
-  }
-  if (blockWrites && (await destination.isBlocked())) {
-    throw new RehearsalFailure(
-      'cluster1 blocks user writes already, and a rehearsal with --blockWrites would allow them; leave --blockWrites out',
-    )
-  }
-  for (const cluster of [source, destination]) {
-    const occupied = await cluster.occupied(prefix)
-    const stored = metadataDatabases.find((name) => occupied.includes(name))
-    if (stored !== undefined) {
-      throw new RehearsalFailure(
-        `${cluster.name} has the database ${stored}, so a sync of tandem is stored there; rehearse before that sync begins or after it has been removed`,
-      )
-    }
-    if (occupied.length > 0) {
-      throw new RehearsalFailure(
-        `${cluster.name} already has the databases ${occupied.join(', ')}; give another --prefix, or drop them if they are left from a rehearsal that was killed`,
-      )
-    }
-  }
-  return { cluster0, cluster1 }
-}
-
 interface RunParts {
   version: string
   output: RehearseOutput
   databases: RehearsalDatabases
+  /** Null if no primary is to step down. */
+  stepDowns: StepDowns | null
   clusters: Record<'source' | 'destination', RehearsalCluster>
   facts: Record<'cluster0' | 'cluster1', ClusterFacts>
 }
@@ -143,44 +124,37 @@ class Run {
   }
 
   async report(): Promise<RehearsalReport> {
+    const { output, databases, stepDowns, facts, version } = this.#parts
     let probes: ProbeResult[] = []
-    let sync: RehearsalResult | null = null
-    let comparison: RehearsalReport['comparison'] = null
+    const done: RehearsedPhases = { sync: null, comparison: null, reverse: null }
     let failure: string | null = null
     try {
       probes = await this.#probe()
       // The same cause could stop the sync or make it lose changes, and a sync would take longer to show this.
       if (!probes.every(({ passed }) => passed)) throw new RehearsalFailure('a probe failed, so no sync was run')
-      sync = await this.#sync()
-      comparison = await this.#compare()
+      await this.#rehearse(done)
     } catch (error) {
-      failure = this.#parts.output.signal.aborted ? 'interrupted' : textOf(error)
+      failure = output.signal.aborted ? 'interrupted' : textOf(error)
       this.#say(`FAILED: ${failure}`)
     }
-    const left = await this.#parts.databases.cleanUp(this.#options.blockWrites)
+    const left = await databases.cleanUp()
     for (const problem of left) this.#say(problem)
-    const isEqual = comparison?.equal === true && sync?.dryRun.verdict === 'equal'
-    const passed = probes.every((one) => one.passed) && isEqual && left.length === 0
+    const { sync, comparison, reverse } = done
+    const isReversed = !this.#options.reverse || reverse?.comparison.equal === true
+    const isEqual = comparison?.equal === true && sync?.dryRun.verdict === 'equal' && isReversed
+    const passed = failure === null && probes.every((one) => one.passed) && isEqual && left.length === 0
     return {
       passed,
-      version: this.#parts.version,
-      clusters: this.#parts.facts,
+      version,
+      clusters: facts,
       seed: this.#seed,
       probes,
-      sync,
-      comparison,
+      ...done,
+      stepDowns: stepDowns?.done ?? [],
       failure: [...(failure === null ? [] : [failure]), ...left].join('; ') || null,
-      estimate: estimateCopy(this.#parts.facts.cluster0.dataBytes, sync),
-      touched: [...this.#parts.databases.synced, this.#parts.databases.probes, ...metadataDatabases],
-      notRehearsed: [
-        'write blocking on cluster0, which is not possible with a filter',
-        'reverse: a sync with a filter cannot be reversed, and without one your own databases would be synced',
-        ...(this.#options.blockWrites
-          ? []
-          : [
-              'write blocking on cluster1: it holds for all databases of the cluster; add --blockWrites to rehearse it',
-            ]),
-      ],
+      estimate: estimateCopy(facts.cluster0.dataBytes, sync),
+      touched: databases.all,
+      notRehearsed: notRehearsed(this.#options, stepDowns?.omitted ?? []),
     }
   }
 
@@ -194,25 +168,37 @@ class Run {
     return results
   }
 
-  async #sync(): Promise<RehearsalResult> {
-    const { megabytes, minutes, blockWrites } = this.#options
-    const { signal } = this.#parts.output
-    const isSharded = this.#parts.facts.cluster0.topology === 'sharded cluster'
-    const seeding = { databases: this.#parts.databases.synced, megabytes, isSharded, seed: this.#seed }
-    const bytes = await seedSource(this.#parts.clusters.source.client, seeding, signal)
+  /** Runs the phases of the sync. Stores the result of each in `done` as soon as there is one. */
+  async #rehearse(done: RehearsedPhases): Promise<void> {
+    const { megabytes, minutes, blockWrites, reverse } = this.#options
+    const { clusters, databases, stepDowns, facts, output } = this.#parts
+    const { signal } = output
+    if (reverse) await databases.dropProbes()
+    const isSharded = facts.cluster0.topology === 'sharded cluster'
+    const seeding = { databases: databases.synced, megabytes, isSharded, seed: this.#seed }
+    const bytes = await seedSource(clusters.source.client, seeding, signal)
     this.#say(`${(bytes / 1e6).toFixed(0)} MB of documents written to cluster0`)
-    return await new Rehearsal({
-      clusters: this.#parts.clusters,
-      databases: this.#parts.databases.synced,
-      minutes,
-      blockWrites,
+    const rehearsal = new Rehearsal({
+      clusters,
+      databases: databases.synced,
+      instances: databases.instances,
+      ...{ minutes, blockWrites, reverse, stepDowns, signal },
       seed: this.#seed,
-      signal,
       report: (line) => this.#say(line),
-    }).run()
+    })
+    try {
+      done.sync = await rehearsal.sync()
+      done.comparison = await this.#compare()
+      if (!reverse) return
+      if (!done.comparison.equal) throw new RehearsalFailure('the clusters differ, so the sync was not reversed')
+      const reversed = await rehearsal.reverse()
+      done.reverse = { ...reversed, comparison: await this.#compare() }
+    } finally {
+      await rehearsal.stop()
+    }
   }
 
-  async #compare(): Promise<NonNullable<RehearsalReport['comparison']>> {
+  async #compare(): Promise<ComparisonResult> {
     const left = new AuditCluster('cluster0', this.#options.cluster0)
     const right = new AuditCluster('cluster1', this.#options.cluster1)
     try {
@@ -232,4 +218,19 @@ class Run {
   #say(line: string): void {
     this.#parts.output.err(`rehearse: ${printable(line)}\n`)
   }
+}
+
+/** What the report lists as not rehearsed, with the option that would include it. */
+function notRehearsed({ reverse, stepDowns, blockWrites }: RehearseOptions, omitted: readonly string[]): string[] {
+  return [
+    ...(reverse
+      ? []
+      : [
+          'reverse, and write blocking on cluster0: both are impossible with a filter, and without one your own databases would be synced; rehearse them with --reverse on clusters without other databases',
+        ]),
+    ...(blockWrites
+      ? []
+      : ['write blocking on cluster1: it holds for all databases of the cluster; add --blockWrites to rehearse it']),
+    ...(stepDowns ? omitted : ['elections: add --stepDowns to rehearse them']),
+  ]
 }

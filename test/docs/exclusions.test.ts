@@ -66,6 +66,9 @@ const cases: Record<string, [argv: string[], named: RegExp][]> = {
     [['filter', '--dropExcluded'], /--includeNamespaces, --excludeNamespaces or --body/],
   ],
   '`--dry-run` and `--yes` (`clean`)': [[['clean', ...instance, '--dry-run', '--yes'], /'--dry-run'.*'-y, --yes'/]],
+  '`--reverse` without `--blockWrites` (`rehearse`)': [
+    [['rehearse', ...instance, '--reverse'], /--reverse .*--blockWrites/],
+  ],
   '`--readTokenFile` without `--tokenFile` or `--token`': [
     [[...instance, `--readTokenFile=${tokenFile}`], /--readTokenFile: .*--tokenFile/],
   ],

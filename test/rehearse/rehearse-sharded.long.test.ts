@@ -31,3 +31,24 @@ it('probes both clusters, runs a whole sync with a takeover and a commit, compar
   }
   expect(await pair.destinationClient.db('untouched').collection('c').countDocuments()).toBe(0)
 })
+
+it('steps down the primary of each shard, and reverses the sync', async () => {
+  const uris = { cluster0: pair.sourceUri, cluster1: pair.destinationUri }
+  const args = ['--minutes', '0.2', '--megabytes', '8', '--seed', '7', '--blockWrites', '--reverse', '--stepDowns']
+  const run = startRehearse([...args, '--json'], uris)
+  const code = await run.process.ended
+  expect(`${code} ${run.err()}`).toMatch(/^0 /)
+  const report = JSON.parse(run.out()) as RehearsalReport
+  expect(report).toMatchObject({ passed: true, failure: null, notRehearsed: [] })
+  const shards = [pair.source, pair.destination].flatMap((cluster, at) =>
+    cluster.shards.map(({ name }) => [`cluster${at}`, name]),
+  )
+  expect(report.stepDowns.map(({ cluster, shard }) => [cluster, shard])).toEqual([...shards, ...shards])
+  // A router does not report whether the shards block user writes.
+  expect(report.reverse).toMatchObject({ formerSourceBlocked: null, comparison: { equal: true, differences: [] } })
+  expect(report.reverse?.eventsApplied).toBeGreaterThan(50)
+  for (const client of [pair.sourceClient, pair.destinationClient]) {
+    expect((await databaseNames(client)).filter((name) => /^tandem|^mongosync/.test(name))).toEqual([])
+    await client.db('untouched').collection<{ n: number }>('after').insertOne({ n: 1 })
+  }
+})
