@@ -133,8 +133,8 @@ export async function compareDocuments(
         differences.add(source.namespace, 'thousands of documents in a row differ', `from ${heads(left, right)}`)
         break
       }
-      for (const document of differing[0]) count(document)
-      report(source.namespace, differing[0], differing[1], differences)
+      for (const document of differing.read) count(document)
+      report(source.namespace, differing.missing, differing.extra, differences)
     }
   } finally {
     await Promise.all(cursors.map((cursor) => cursor.close()))
@@ -146,12 +146,19 @@ function heads(left: RawStream, right: RawStream): string {
   return [left, right].map(({ head }) => (head ? show(idBytes(head)) : 'end')).join(' | ')
 }
 
+interface Differing {
+  missing: Buffer[]
+  extra: Buffer[]
+  /** All documents of the source that were taken. Of several documents with one `_id`, some may be equal. */
+  read: Buffer[]
+}
+
 /**
  * Takes from both streams the documents before the next `_id` that they share, or the differing documents of one shared
  * `_id`. Returns undefined if the two windows share no `_id` and a stream has more documents, because then it is unknown
  * which documents lack a counterpart.
  */
-async function takeDiffering(left: RawStream, right: RawStream): Promise<[Buffer[], Buffer[]] | undefined> {
+async function takeDiffering(left: RawStream, right: RawStream): Promise<Differing | undefined> {
   const [a, b] = await Promise.all([left.window(), right.window()])
   const keysA = a.map(keyOf)
   const keysB = b.map(keyOf)
@@ -161,7 +168,7 @@ async function takeDiffering(left: RawStream, right: RawStream): Promise<[Buffer
     const runB = b.slice(0, runLength(keysB))
     left.advance(runA.length)
     right.advance(runB.length)
-    return [without(runA, runB), without(runB, runA)]
+    return { missing: without(runA, runB), extra: without(runB, runA), read: runA }
   }
   const firstInB = new Map<string, number>()
   for (let i = keysB.length - 1; i >= 0; i--) firstInB.set(keysB[i] as string, i)
@@ -172,7 +179,8 @@ async function takeDiffering(left: RawStream, right: RawStream): Promise<[Buffer
   const takeB = shared === -1 ? b.length : (firstInB.get(keysA[shared] as string) as number)
   left.advance(takeA)
   right.advance(takeB)
-  return [a.slice(0, takeA), b.slice(0, takeB)]
+  const missing = a.slice(0, takeA)
+  return { missing, extra: b.slice(0, takeB), read: missing }
 }
 
 function keyOf(document: Buffer): string {
