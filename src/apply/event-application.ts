@@ -60,9 +60,7 @@ export interface EventApplicationParts {
    * are all partitions that are applied here.
    */
   follow: (touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal) => Promise<void>
-  /**
-   * Returns the UUIDs of the collections for which this DDL event shows that the stream lacks events of some documents.
-   */
+  /** Returns the UUIDs of collections of which, as this DDL event shows, the stream lacks events of some documents. */
   incompleteAfter: (event: ChangeEvent) => Promise<string[]>
   /**
    * Requests that these collections are converged, because the stream lacks events for some of their documents. Rejects
@@ -76,8 +74,8 @@ export interface EventApplicationParts {
   /** Receives the batches of the stream as they were read, if the stream has the events of all partitions. */
   sharedStream: SharedStream
   /**
-   * Called for each batch that the source has returned. On a sharded source, batches that do not pass the start of the
-   * stream are ignored. The stream starts at the earliest position of the partitions.
+   * Called for each batch that the source has returned. The stream starts at the earliest position of the partitions. On
+   * a sharded source, batches at the start are ignored.
    */
   onAnswered?: () => void
   /** True when several instances share the events. Each cluster time with DDL events then has its own barrier. */
@@ -92,8 +90,7 @@ export interface OwnedPartition {
 }
 
 /**
- * Reads the source's change stream from a stored position and applies its events to the destination, until `drain` is
- * called or the time of `drainTo` is passed.
+ * Reads the source's change stream from a stored position and applies its events, until `drain` or after `drainTo`.
  *
  *   stream ─▶ route ─▶ lanes (identities, folded) ─▶ reconcile documents ─▶ watermark ─▶ stored position
  *                 └──▶ DDL: all lanes drained ─▶ barrier ─▶ definitions reconciled
@@ -101,9 +98,8 @@ export interface OwnedPartition {
  * An event may show that a collection has documents for which the stream has no events (`incompleteAfter`, `#lookUp`).
  * Its convergence is requested before the event is applied. A convergence begins when no instance applies changes, and
  * its start time is later than the event. All partitions receive each DDL event, so none of them passes the event
- * before the convergence begins.
- * Changes of the collection up to the start time are part of what the convergence reads. Later changes have events,
- * which are applied under the rules of a copy.
+ * before the convergence begins. Changes of the collection up to the start time are part of what the convergence reads.
+ * Later changes have events, which are applied under the rules of a copy.
  */
 export class EventApplication {
   readonly #parts: EventApplicationParts
@@ -319,8 +315,7 @@ export class EventApplication {
       const lane = needsOneLane(entry)
         ? 0
         : laneHash(bytes, event.idType, event.idStart, event.idEnd) % this.#lanes.size
-      // A replacement may change the encoding of the _id, for instance from 1 to 1.0. The event's document key has the
-      // old encoding, and the document has the new one.
+      // A replacement may change the encoding of the _id, for example 1 to 1.0. The document key has the old encoding.
       const idElement = event.document ? idElementOf(event.document) : event.idElement
       this.#lanes.put(lane, entry, unlessOlder(event, entry), idElement, isCapped(entry.wanted.options))
       if (this.#lanes.full) await this.#lanes.waitForCapacity()
