@@ -77,7 +77,7 @@ async function refuseResharding(source: Cluster, destination: Cluster): Promise<
   if (onFormerSource === null) return
   throw new RefusedError(
     'UnsupportedCollection',
-    `${onFormerSource} on ${source.name} is being resharded (${commands}), which would count as a change of the former source: stop that with abortReshardCollection, then send reverse again`,
+    `${onFormerSource} on ${source.name} is being resharded (${commands}), which would count as a change of the former source: stop that with abortReshardCollection, abortMoveCollection or abortUnshardCollection, then send reverse again`,
   )
 }
 
