@@ -14,6 +14,7 @@ import type { LoadLevel } from './domain/limits.ts'
 import type { Progress } from './domain/progress.ts'
 import type { CopyReadPreference } from './domain/read-preference.ts'
 import type { RedisTls } from './domain/redis-url.ts'
+import { type ShardNamePairs, shardNamesOf } from './domain/shard-names.ts'
 import type { WorkMeter } from './domain/work-meter.ts'
 import type { AuditStore } from './mongo/audit-store.ts'
 import { Cluster, type ClusterName } from './mongo/cluster.ts'
@@ -41,6 +42,8 @@ export interface ComposeOptions {
   meter: WorkMeter
   loadLevel: LoadLevel
   copyReadPreference: CopyReadPreference
+  /** Shards that have different names on the two clusters, for the zones. */
+  shardNames: ShardNamePairs
   /** The Redis for heartbeats; null: heartbeats go through the metadata database. */
   redis: string | null
   redisTls: RedisTls
@@ -102,6 +105,8 @@ class ClusterConnection implements Connection {
       cluster0: new Cluster('cluster0', options.cluster0, appName),
       cluster1: new Cluster('cluster1', options.cluster1, appName),
     }
+    const shardNames = shardNamesOf(options.shardNames)
+    for (const name of clusterNames) this.#clusters[name].shardNames = shardNames[name]
   }
 
   /** @param perform performs a command from another instance as if it had arrived through this instance's own API */

@@ -41,6 +41,7 @@ export async function serve(options: ServeCommandOptions, version: string, compo
     meter,
     loadLevel: options.loadLevel,
     copyReadPreference: options.copyReadPreference,
+    shardNames: options.shardNames,
     redis: options.redis,
     redisTls: options.redisTls,
     atStep: (step) => journal('commit step', { step }),

@@ -4,14 +4,14 @@ import { readShards, readZoneRanges, type ZoneRange } from '../mongo/config-data
 import type { Selection } from '../mongo/selection.ts'
 import { type Check, ifAllowed } from './check.ts'
 
-/** Finds zones of the source that cannot be copied, because the destination's shards have other names. */
+/** Finds zones of the source that cannot be copied, because a shard does not exist on the destination. */
 export const checkZones: Check = async ({ configuration, source, destination, selection }) => {
   if (!source.sharded || !destination.sharded) return []
   const ranges = await selected(selection, (await ifAllowed(readZoneRanges(source))) ?? [])
   const [first] = ranges
   if (!first) return []
   const zones = new Set(ranges.map(({ zone }) => zone))
-  const missing = shardsMissing(zones, await readShards(source), await readShards(destination))
+  const missing = shardsMissing(zones, await readShards(source), await readShards(destination), source)
   if (missing.length === 0) return []
   const named = new Set(ranges.map(({ namespace }) => namespace)).size
   const others = named > 1 ? ` and of ${named - 1} more` : ''
@@ -22,8 +22,8 @@ export const checkZones: Check = async ({ configuration, source, destination, se
       namespace: first.namespace,
       message: `the zones of ${first.namespace}${others} are not copied, because the destination has no shard named ${missing.join(' or ')}`,
       remedy: configuration.namespaceRemap
-        ? 'create the zones on the destination before the start, or after COMMITTED, with the names that the databases have there; tandem inventory prints the commands with the names of the source'
-        : 'create the zones on the destination before the start, or after COMMITTED; tandem inventory prints the commands',
+        ? 'start all instances with --shardNames if the shards only have other names. Otherwise create the zones on the destination before the start, or after COMMITTED, with the names that the databases have there; tandem inventory prints the commands with the names of the source'
+        : 'start all instances with --shardNames if the shards only have other names. Otherwise create the zones on the destination before the start, or after COMMITTED; tandem inventory prints the commands',
     },
   ]
 }

@@ -1,6 +1,7 @@
 import { type Command, Option } from 'commander'
 import { type CopyReadPreference, copyReadPreferences } from '../domain/read-preference.ts'
 import type { RedisTls } from '../domain/redis-url.ts'
+import type { ShardNamePairs } from '../domain/shard-names.ts'
 import { redactUri, shownUri } from '../domain/uri-rules.ts'
 import type { LogOptions } from '../log/log-options.ts'
 import { addClusterOptions, readClusters } from './cluster-options.ts'
@@ -8,7 +9,7 @@ import { addListenOptions, type ListenOptions, readListenOptions } from './liste
 import { addLogOptions, readLogOptions } from './log-options.ts'
 import { addRedisOptions, readRedis, readRedisTls } from './redis-option.ts'
 import { addConfigOption, applySettings, type Environment, type Origin } from './settings.ts'
-import { instanceId, integerBetween, syncName } from './values.ts'
+import { instanceId, integerBetween, shardNames, syncName } from './values.ts'
 
 export interface ServeCommandOptions extends ListenOptions, LogOptions {
   cluster0: string
@@ -19,6 +20,8 @@ export interface ServeCommandOptions extends ListenOptions, LogOptions {
   syncName: string | null
   loadLevel: 1 | 2 | 3 | 4
   copyReadPreference: CopyReadPreference
+  /** Shards that have different names on the two clusters, for the zones. */
+  shardNames: ShardNamePairs
   /** URL of the Redis that carries heartbeats; null: the destination cluster carries them. */
   redis: string | null
   redisTls: RedisTls
@@ -78,6 +81,11 @@ export function addServeOptions(command: Command): Command {
         .choices(copyReadPreferences)
         .default('primary'),
     )
+    .option(
+      '--shardNames <pairs>',
+      'shards of cluster1 that get the zones of shards of cluster0 with other names: rs0=shardA,rs1=shardB; the same for all instances',
+      shardNames,
+    )
   addLogOptions(command).option(
     '--exitOnFailure',
     'exit when the sync fails, as mongosync does, instead of continuing to answer requests',
@@ -104,6 +112,7 @@ export function readServeOptions(command: Command, env: Environment): ServeComma
     syncName: options['syncName'] ?? null,
     loadLevel: options['loadLevel'],
     copyReadPreference: options['copyReadPreference'],
+    shardNames: options['shardNames'] ?? [],
     ...readLogOptions(command),
     exitOnFailure: options['exitOnFailure'],
     notices: [

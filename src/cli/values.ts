@@ -1,5 +1,6 @@
 import { InvalidArgumentError } from 'commander'
 import { syncNamePattern } from '../domain/namespace.ts'
+import { parseShardNames, type ShardNamePairs } from '../domain/shard-names.ts'
 
 /** Parsers of values that several options share. Each throws InvalidArgumentError with a sentence for the operator. */
 
@@ -33,6 +34,13 @@ export function instanceId(text: string): string {
 export function syncName(text: string): string {
   if (syncNamePattern.test(text)) return text
   throw new InvalidArgumentError('It must have 1 to 20 characters: letters, digits, - and _.')
+}
+
+/** Shards with different names on the two clusters, such as `rs0=shardA,rs1=shardB`. */
+export function shardNames(text: string): ShardNamePairs {
+  const parsed = parseShardNames(text)
+  if (typeof parsed !== 'string') return parsed
+  throw new InvalidArgumentError(`It must list pairs such as rs0=shardA,rs1=shardB: ${parsed}.`)
 }
 
 export function nonEmpty(text: string): string {

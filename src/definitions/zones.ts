@@ -13,25 +13,31 @@ import { RawValue } from '../mongo/raw-values.ts'
 
 /**
  * Copies zones from a sharded source (https://www.mongodb.com/docs/manual/core/zone-sharding/). A zone is a set of
- * shards, so this is possible only where these shards have the same names on both clusters.
+ * shards, so this is possible only where these shards have the same names on both clusters, or names that
+ * `--shardNames` pairs.
  */
 
-/** Returns the names of the source's shards that belong to one of these zones and that do not exist on the destination. */
+/**
+ * Returns the names that shards of the destination should have, because shards of the source belong to one of these
+ * zones, and that no shard of the destination has.
+ */
 export function shardsMissing(
   zones: ReadonlySet<string>,
   source: readonly Shard[],
   destination: readonly Shard[],
+  { shardNames }: Pick<Cluster, 'shardNames'>,
 ): string[] {
   const names = new Set(destination.map(({ name }) => name))
   return source
-    .filter((shard) => shard.zones.some((zone) => zones.has(zone)) && !names.has(shard.name))
-    .map(({ name }) => name)
+    .filter((shard) => shard.zones.some((zone) => zones.has(zone)))
+    .map(({ name }) => shardNames.get(name) ?? name)
+    .filter((name) => !names.has(name))
 }
 
 /**
  * Gives the destination's collections the zone ranges that they have on the source, and adds the shards to these zones.
- * A collection that has no range on the source keeps its own ranges. Does nothing if the shards have other names. This
- * is repeatable.
+ * A collection that has no range on the source keeps its own ranges. Does nothing if one of the shards does not exist on
+ * the destination. This is repeatable.
  * @param refused called for each change that the destination refuses; it may throw the error
  */
 export async function copyZones(
@@ -50,8 +56,9 @@ export async function copyZones(
   const ranges = zoned.flatMap((entry) => wanted.get(namespace(entry.database, entry.sourceName)) ?? [])
   const zones = new Set(ranges.map(({ zone }) => zone))
   const [shards, existingShards] = await both(readShards(source), readShards(destination))
-  if (shardsMissing(zones, shards, existingShards).length > 0) return
-  await addShards(change, zones, shards, existingShards)
+  if (shardsMissing(zones, shards, existingShards, source).length > 0) return
+  const named = shards.map((shard) => ({ ...shard, name: source.shardNames.get(shard.name) ?? shard.name }))
+  await addShards(change, zones, named, existingShards)
   const existing = group(await readZoneRanges(destination, only && namespace(only.database, only.name)))
   for (const entry of zoned) {
     const name = namespace(entry.database, entry.name)

@@ -4,6 +4,7 @@ import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/clust
 import { metadataDatabase, namespace } from '../domain/namespace.ts'
 import { type NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import type { CopyReadPreference } from '../domain/read-preference.ts'
+import type { ShardNames } from '../domain/shard-names.ts'
 import { shardUri } from '../domain/shard-uri.ts'
 import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
 import { ClusterWriter } from './cluster-writer.ts'
@@ -66,6 +67,8 @@ export class Cluster {
   before6 = false
   /** Which members may answer the reads of whole collections (`--copyReadPreference`). */
   copyReadPreference: CopyReadPreference = 'primary'
+  /** The names of the other cluster's shards that have the zones of this cluster's shards (`--shardNames`). */
+  shardNames: ShardNames = new Map()
   /**
    * The database of the sync's metadata. It has the same name on both clusters. `findStoredSync` sets it before this
    * process takes part in a sync. It does not change while the process takes part.
@@ -132,9 +135,9 @@ export class Cluster {
    * caller closes it.
    */
   openWith(names: NamespaceRemap): Cluster {
-    const { version, sharded, idsMayRepeat, before6, writesCarryBypass } = this
+    const { version, sharded, idsMayRepeat, before6, writesCarryBypass, shardNames } = this
     const opened = new Cluster(this.name, this.#uri, this.#appName)
-    const facts = { version, sharded, idsMayRepeat, before6, writesCarryBypass }
+    const facts = { version, sharded, idsMayRepeat, before6, writesCarryBypass, shardNames }
     return Object.assign(opened, facts, { metadataDatabase: this.metadataDatabase, names })
   }
 

@@ -152,6 +152,7 @@ describe('tandem config', () => {
       syncName: [null, 'default'],
       loadLevel: [3, 'default'],
       copyReadPreference: ['primary', 'default'],
+      shardNames: [null, 'default'],
       logPath: [null, 'default'],
       logMaxMB: [100, 'default'],
       logFiles: [10, 'default'],

@@ -6,6 +6,7 @@ import { DestinationSharding } from '../../src/definitions/destination-sharding.
 import { copyZones } from '../../src/definitions/zones.ts'
 import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
 import { requestedShardKey } from '../../src/domain/shard-key.ts'
+import { shardNamesOf } from '../../src/domain/shard-names.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { readFacts } from '../../src/mongo/identity.ts'
 import { Selection } from '../../src/mongo/selection.ts'
@@ -180,6 +181,22 @@ it('a zone is not copied if one of its shards does not exist on the destination,
   expect(await checked([{ database: 'other' }])).toEqual([])
   await zoned('things', { k: 0 }, { k: 10 }, null)
   expect(await checked(null)).toEqual([])
+})
+
+it('a zone is copied to the shard that --shardNames pairs with the shard of the source', async () => {
+  await shardedOnSource('things', { k: 1 })
+  await inZone(2, 'far')
+  await zoned('things', { k: 0 }, { k: 10 }, 'far')
+  source.shardNames = shardNamesOf([['zoned-shard2', 'zoned-shard1']]).cluster0
+  onTestFinished(() => {
+    source.shardNames = new Map()
+  })
+  await distribute('things', { k: 1 })
+  expect(await rangesOf(destinationClient, 'things')).toEqual(await rangesOf(sourceClient, 'things'))
+  expect((await chunksOf('things')).filter(({ min }) => min.k === 0)).toMatchObject([{ shard: 'zoned-shard1' }])
+  const selection = new Selection(source, { includeNamespaces: null, excludeNamespaces: null })
+  const checked = { source, destination, selection, configuration: { namespaceRemap: null } } as CheckedClusters
+  expect(await checkZones(checked)).toEqual([])
 })
 
 it('zones that exist on the destination before a collection is sharded determine where its chunks are', async () => {
