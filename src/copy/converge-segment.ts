@@ -14,7 +14,7 @@ import { TransientReplyError } from '../mongo/errors.ts'
 import type { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Progressed, retry } from '../mongo/retry.ts'
 import { type AbsentOn, Alignment, type Side } from './align-documents.ts'
-import type { CopySegmentParts } from './copy-segment.ts'
+import { type CopySegmentParts, maxKeyElement } from './copy-segment.ts'
 import { insertInto, movedOnDestination, recordIdentities } from './segment-writes.ts'
 
 /** The approximate number of bytes in one insert of missing documents, to limit its memory. */
@@ -79,8 +79,10 @@ class SegmentConvergence {
     const { source, destination, throttle, startTime } = this.#parts
     const segment = this.#segment
     const isAtMaxKey = (): boolean => segment.last?.[0] === bsonType.maxKey
-    // No document follows MaxKey, and the server refuses a range that begins there.
-    if (!isAtMaxKey()) {
+    // No document with another `_id` follows MaxKey, and the server refuses a range that begins there.
+    if (isAtMaxKey()) {
+      if (this.#adjacentIds) await recordIdentities(this.#parts, this.#entry, [maxKeyElement])
+    } else {
       const bounds = { from: segment.last ?? segment.from, to: segment.to }
       const open = (side: Side): Promise<RawCursor> =>
         this.#readFrom(side, (collection) => {

@@ -23,6 +23,9 @@ import type { SegmentProgress } from './segment-progress.ts'
 import { openSegment, type SegmentRead } from './segment-read.ts'
 import { insertInto, recordIdentities, type SegmentWriteParts } from './segment-writes.ts'
 
+/** The `_id` element of a document whose `_id` is MaxKey. */
+export const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
+
 /** Bytes per read batch, and thus per insert. Each segment being copied has two batches in memory. */
 const batchBytesMax = 4 * 1024 * 1024
 const batchDocumentsMax = 10_000
@@ -70,7 +73,8 @@ async function copyFrom(
 ): Promise<void> {
   const collection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
   if (segment.last?.[0] === bsonType.maxKey) {
-    // No document follows MaxKey, and the server refuses a range that begins there.
+    // No document with another `_id` follows MaxKey, and the server refuses a range that begins there.
+    if (mayRepeatIds(parts.source, parts.destination, entry)) await recordIdentities(parts, entry, [maxKeyElement])
     segment.done = true
     parts.progress.record(segment)
     return
@@ -100,9 +104,11 @@ async function copyFrom(
       reading.catch(() => {})
       if (context.signal.aborted) throw new StoppedError()
       const repeated = (await adjacentIds?.check(batch.documents)) ?? []
-      // A resumed segment relies on this: it drops the first document with the `_id` at which it resumes.
-      await recordIdentities(parts, entry, repeated)
       const documents = first ? withoutRepeated(segment, batch.documents) : batch.documents
+      // The dropped document may be another one with the same `_id`, if the copied one was deleted since.
+      if (adjacentIds)
+        repeated.push(...batch.documents.slice(0, batch.documents.length - documents.length).map(idElementOf))
+      await recordIdentities(parts, entry, repeated)
       if (documents.length > 0 && (await writeBatch(parts, entry, documents, copied))) {
         read.acknowledged(batch)
         count(parts, segment, documents)
@@ -130,8 +136,10 @@ async function copyMaxKey(
   adjacentIds: AdjacentIds | null,
 ): Promise<void> {
   for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
-    await recordIdentities(parts, entry, (await adjacentIds?.check(documents)) ?? [])
     const missing = withoutRepeated(segment, documents)
+    const repeated = (await adjacentIds?.check(documents)) ?? []
+    if (adjacentIds && missing.length < documents.length) repeated.push(maxKeyElement)
+    await recordIdentities(parts, entry, repeated)
     if (missing.length === 0 || !parts.isKnown(entry)) continue
     if (await writeBatch(parts, entry, missing, null)) count(parts, segment, missing)
   }

@@ -2,6 +2,7 @@ import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { isKeyed } from '../domain/shard-key.ts'
+import { canRepeatIds } from './duplicate-ids.ts'
 import { type Identity, type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { placedElsewhere } from './placed-elsewhere.ts'
 import {
@@ -9,11 +10,12 @@ import {
   isInsert,
   type ReconcileDependencies,
   readCurrent,
+  refuseSecond,
   removeAbsent,
   replace,
 } from './reconcile-steps.ts'
 import { deletedKeyOf, removeDeleted } from './remove-keyed.ts'
-import { reconcileRepeated } from './repeated-ids.ts'
+import { reconcileAll } from './repeated-ids.ts'
 import { chunkMapOf } from './source-chunks.ts'
 import { hasKey, planReads, type TargetedGroup } from './target-reads.ts'
 
@@ -154,10 +156,10 @@ async function reconcileByIds(
   notBefore: ClusterTime,
   mayHaveDuplicates: boolean,
 ): Promise<void> {
-  const { writer } = dependencies
+  const { writer, destination } = dependencies
+  if (mayHaveDuplicates && canRepeatIds(destination, entry))
+    return await reconcileAll(dependencies, entry, unread, notBefore)
   const readKeys = new Set<IdentityKey>()
-  /** The `_id` elements of which the source has several documents. */
-  const repeated = new Map<IdentityKey, Buffer>()
   const missing = new Map<IdentityKey, Identity>()
   for (const identity of unread) missing.set(identityKey(identity.idElement), identity)
   for (let from = 0; from < unread.length; from += readAtOnce) {
@@ -165,19 +167,10 @@ async function reconcileByIds(
     const gone = await readCurrent(dependencies, entry, { ids }, notBefore, async (documents) => {
       const fresh: Buffer[] = []
       const known: Buffer[] = []
-      for (const document of mayHaveDuplicates ? documents : []) {
-        const idElement = idElementOf(document)
-        const key = identityKey(idElement)
-        if (readKeys.has(key)) repeated.set(key, Buffer.from(idElement))
-        else readKeys.add(key)
-      }
       for (const document of documents) {
         const key = identityKey(idElementOf(document))
+        if (mayHaveDuplicates) await refuseSecond(dependencies, entry, readKeys, key, document)
         const identity = missing.get(key)
-        if (repeated.has(key)) {
-          missing.delete(key)
-          continue
-        }
         const list = identity && isInsert(identity, entry) ? fresh : known
         missing.delete(key)
         list.push(document)
@@ -187,7 +180,6 @@ async function reconcileByIds(
     })
     if (gone) return
   }
-  if (repeated.size > 0) await reconcileRepeated(dependencies, entry, [...repeated.values()], notBefore)
   await removeAbsent(
     dependencies,
     entry,

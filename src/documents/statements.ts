@@ -1,4 +1,4 @@
-import { bsonType, buildDocument, type TypedValue, typedDocument, typedInt32 } from '../domain/raw-bson.ts'
+import { bsonType, buildDocument, type TypedValue, typedDocument, typedInt32, typedString } from '../domain/raw-bson.ts'
 import { isAddressable, type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
 
 /**
@@ -93,6 +93,37 @@ export function keyedDelete(idElement: Buffer, values: readonly TypedValue[], ke
   ])
 }
 
+/**
+ * `{q: {_id, and the shard key}, limit: 0}`: removes the document with exactly these shard key values, also if `keyedDelete`
+ * cannot express them. Expressions compare such values (a pattern, `undefined`, a document with an operator's name) as they
+ * are, but a router sends an expression to all shards.
+ */
+export function exactDelete(idElement: Buffer, values: readonly TypedValue[], key: ShardKey): Buffer {
+  const statement = keyedDelete(idElement, values, key)
+  if (statement) return statement
+  const fields = key.map((field, at) => ({ field, value: values[at] as TypedValue }))
+  const plain = fields.filter(({ value }) => isAddressable(value))
+  const expressions = fields
+    .filter(({ value }) => !isAddressable(value))
+    .map(({ field: { path }, value }) => {
+      const literal = typedDocument(buildDocument([{ name: '$literal', value }]))
+      const equal = typedArrayOf([typedString(`$${path}`), literal])
+      return typedDocument(buildDocument([{ name: '$eq', value: equal }]))
+    })
+  const filter = buildDocument([
+    { name: '_id', value: withoutName(idElement) },
+    ...conditionsOf(
+      plain.map(({ value }) => value),
+      plain.map(({ field }) => field),
+    ),
+    { name: '$expr', value: typedDocument(buildDocument([{ name: '$and', value: typedArrayOf(expressions) }])) },
+  ])
+  return buildDocument([
+    { name: 'q', value: typedDocument(filter) },
+    { name: 'limit', value: typedInt32(0) },
+  ])
+}
+
 function conditionsOf(values: readonly TypedValue[], key: ShardKey): { name: string; value: TypedValue }[] {
   return key.flatMap(({ path }, at) =>
     path === '_id' ? [] : [{ name: path, value: typedDocument(buildDocument([equals(values[at] as TypedValue)])) }],
@@ -104,7 +135,11 @@ function equals(value: TypedValue): { name: string; value: TypedValue } {
 }
 
 function typedArray(documents: Buffer[]): TypedValue {
-  const elements = documents.map((document, at) => ({ name: String(at), value: typedDocument(document) }))
+  return typedArrayOf(documents.map((document) => typedDocument(document)))
+}
+
+function typedArrayOf(values: readonly TypedValue[]): TypedValue {
+  const elements = values.map((value, at) => ({ name: String(at), value }))
   return Buffer.concat([Buffer.from([bsonType.array]), buildDocument(elements)])
 }
 

@@ -56,14 +56,20 @@ export class DocumentWriter {
     await this.upsert(entry, await this.insertNew(entry, documents))
   }
 
-  /** Inserts, and returns the documents whose `_id` already exists. */
+  /**
+   * Inserts, and returns the documents whose `_id` already exists. In a collection in which an `_id` may exist on several
+   * shards, also returns documents that the destination refuses for another reason, because a replacement would remove
+   * other documents with these `_id`s.
+   */
   async insertNew(entry: CatalogEntry, documents: Buffer[]): Promise<Buffer[]> {
     if (documents.length === 0) return []
     const failed = await this.#write(entry, 'insert', documents)
     const existing: Buffer[] = []
     for (const error of failed) {
       const document = documents[error.index] as Buffer
-      if (error.code === code.duplicateKey) existing.push(document)
+      const elsewhere = moved(this.#destination, entry, error)
+      if (elsewhere) throw elsewhere
+      if (error.code === code.duplicateKey || isKeyed(entry)) existing.push(document)
       else await this.#refused(entry, error, document, () => this.upsert(entry, [document]))
     }
     return existing

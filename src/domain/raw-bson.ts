@@ -177,6 +177,15 @@ export function typedDouble(value: number): TypedValue {
   return typed
 }
 
+export function typedString(value: string): TypedValue {
+  const text = Buffer.from(value, 'utf8')
+  const typed = Buffer.alloc(text.length + 6)
+  typed[0] = bsonType.string
+  typed.writeInt32LE(text.length + 1, 1)
+  text.copy(typed, 5)
+  return typed
+}
+
 export function typedBoolean(value: boolean): TypedValue {
   return Buffer.from([bsonType.boolean, value ? 1 : 0])
 }

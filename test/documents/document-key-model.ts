@@ -26,6 +26,8 @@ export interface Rules {
   foldedInsert: 'replaced' | 'inserted'
   /** What happens when a read by `_id` finds several documents: all are written, or the first one alone. */
   several: 'all' | 'the first'
+  /** Whether all documents with the `_id` are read before one is written. */
+  complete: boolean
   /** Whether several documents are read again before one of them is written under a key that the destination lacks. */
   confirmed: boolean
 }
@@ -37,6 +39,7 @@ export const rules: Rules = {
   foldedDelete: 'read by _id',
   foldedInsert: 'replaced',
   several: 'all',
+  complete: true,
   confirmed: true,
 }
 
@@ -239,6 +242,11 @@ function applySteps(state: State, rules: Rules, { shardOf }: Servers): Step[] {
     }
     case 'by id': {
       const unasked = keys.filter((key) => !batch.asked.includes(key))
+      const [early] = batch.found
+      if (unasked.length > 0 && early && !rules.complete && batch.writes.length === 0) {
+        const removes = existing.filter((key) => key !== early.key).join('')
+        return next('writes before all are read', { doing: 'remove', writes: [early], removes })
+      }
       if (unasked.length > 0) {
         return unasked.flatMap((key) => {
           const version = source[key]
@@ -264,6 +272,12 @@ function applySteps(state: State, rules: Rules, { shardOf }: Servers): Step[] {
       return batch.writes.length > 0 ? next('removed', { doing: 'write' }) : acknowledged('removed')
     }
     case 'write':
+      if (!rules.complete && batch.asked !== '' && batch.asked.length < keys.length)
+        return next(
+          'has written one',
+          { doing: 'by id' },
+          { destination: having(destination, batch.writes[0] as Document) },
+        )
       return acknowledged('writes', { destination: having(destination, batch.writes[0] as Document) })
     case 'write several': {
       const document = batch.writes.find(({ key, version }) => destination[key] !== version)

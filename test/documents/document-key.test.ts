@@ -96,4 +96,9 @@ describe('several documents with one _id', () => {
       expect(firstViolation(3, 0, apart, changed)).not.toBeNull()
     },
   )
+
+  it('may be lost after a crash if one is written before all of them are read', () => {
+    expect(firstViolation(1, 1, apart, { complete: false })).not.toBeNull()
+    expect(firstViolation(1, 1, apart)).toBeNull()
+  })
 })

@@ -1,7 +1,8 @@
 import type { Document } from 'mongodb'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { identityKey } from '../../src/documents/identity.ts'
 import type { ChangeEvent } from '../../src/domain/change-event.ts'
+import { TransientReplyError } from '../../src/mongo/errors.ts'
 import { explain, findDifferent } from '../../src/verify/recheck-documents.ts'
 import { Random } from '../support/random.ts'
 import { TargetedPair } from './targeted-pair.ts'
@@ -86,6 +87,60 @@ describe('documents with the same _id on different shards', () => {
     await apply(entry, events)
     await expectEqual()
     expect(await on('copy').countDocuments({ _id: 1 })).toBe(2)
+  })
+
+  it('keeps the document that no event names, whichever command fails or is interrupted', async () => {
+    // The documents of these _ids do not fit one reply of the server.
+    const big = 'x'.repeat(3 * 1024 * 1024)
+    const documents = [1, 2, 3, 4].flatMap((_id) => [5, 25].map((k) => ({ _id, k, big })))
+    const entry = await pair({ k: 1 }, splitAt, documents)
+    await using _ = targeted.asked
+    const events = await changes(entry, async () => {
+      for (const _id of [1, 2, 3, 4]) await on('source').updateOne({ _id, k: 5 }, { $set: { x: 1 } })
+    })
+    const { cluster } = targeted
+    for (let failing = 0; failing < 4; failing++) {
+      for (const isCrash of [false, true]) {
+        await on('copy').updateMany({ k: 5 }, { $unset: { x: 1 } })
+        let writes = 0
+        const write = cluster.write.bind(cluster)
+        const spy = vi.spyOn(cluster, 'write').mockImplementation(async (...call) => {
+          if (writes++ === failing)
+            throw isCrash ? new Error('interrupted') : new TransientReplyError('the command failed')
+          return await write(...call)
+        })
+        const applied = apply(entry, events, undefined, !isCrash)
+        await (isCrash ? expect(applied).rejects.toThrow() : applied)
+        spy.mockRestore()
+        expect(writes).toBeGreaterThan(failing)
+        if (isCrash) await apply(entry, events)
+        await expectEqual()
+      }
+    }
+  })
+
+  it('a second document that the destination refuses does not remove the first one', async () => {
+    const entry = await pair({ k: 1 }, splitAt, [{ _id: 1, k: 5 }])
+    await using _ = targeted.asked
+    await on('copy').createIndex({ at: '2dsphere' })
+    const insert = await changes(entry, () => on('source').insertOne({ _id: 1, k: 25, at: 'no place' }))
+    await expect(apply(entry, insert)).rejects.toMatchObject({ failure: 'DocumentRefused' })
+    expect(await on('copy').find().toArray()).toEqual([{ _id: 1, k: 5 }])
+  })
+
+  it('fails by name if the source has refined the shard key and two documents differ only in the new field', async () => {
+    const entry = await pair({ k: 1 }, splitAt, [{ _id: 1, k: 5, n: 1 }])
+    await using _ = targeted.asked
+    await on('source').createIndex({ k: 1, n: 1 })
+    await targeted.client.db('admin').command({ refineCollectionShardKey: 'app.source', key: { k: 1, n: 1 } })
+    await targeted.sharded.split('app.source', { k: 5, n: 10 })
+    await targeted.sharded.moveChunk('app.source', { k: 5, n: 10 }, 1)
+    const insert = await changes(entry, () => on('source').insertOne({ _id: 1, k: 5, n: 20 }))
+    await expect(apply(entry, insert)).rejects.toMatchObject({
+      failure: 'DuplicateDocumentId',
+      message: expect.stringContaining('does not distinguish them'),
+    })
+    expect(await on('copy').countDocuments({ _id: 1 })).toBe(1)
   })
 
   it('a random sequence of inserts, updates, moves and deletes, divided into random batches, ends equal', async () => {
