@@ -1,16 +1,16 @@
 import { defineConfig } from 'vitest/config'
 
 /**
- * By project: what its files end in before `.ts`, and how long one test may take. Files without isolation share the
+ * By project: what its files end in before `.ts`, and how long one test may take. The files of a project share the
  * modules of a worker, which saves the imports, and the replica sets of test/support/kept-sets.ts. They restore what they
  * replace in modules and globals, and no module that they import registers hooks when it is loaded.
  * test/support/shared-worker.ts keeps a failed file with servers from failing the next one.
  */
 const projects = {
-  unit: { suffix: 'test', timeoutSeconds: 30, isolate: false },
-  mongo: { suffix: 'mongo.test', timeoutSeconds: 120, isolate: false },
-  cluster: { suffix: 'cluster.test', timeoutSeconds: 600, isolate: false },
-  long: { suffix: 'long.test', timeoutSeconds: 900, isolate: true },
+  unit: { suffix: 'test', timeoutSeconds: 30 },
+  mongo: { suffix: 'mongo.test', timeoutSeconds: 120 },
+  cluster: { suffix: 'cluster.test', timeoutSeconds: 600 },
+  long: { suffix: 'long.test', timeoutSeconds: 900 },
 }
 
 /** Tests wait for servers and processes for a third of their time, so three workers keep two cores busy. */
@@ -30,19 +30,20 @@ const served = Object.entries(projects).flatMap(([name, { suffix }]) =>
 export default defineConfig({
   test: {
     pool: 'forks',
-    projects: Object.entries(projects).map(([name, { suffix, timeoutSeconds, isolate }]) => ({
+    projects: Object.entries(projects).map(([name, { suffix, timeoutSeconds }]) => ({
       test: {
         name,
         include: [`test/**/*.${suffix}.ts`],
         exclude: name === 'unit' ? served : [],
-        isolate,
+        isolate: false,
         maxWorkers: name === 'long' ? maxLongWorkers : maxWorkers,
         // Vitest wants another group for another number of workers.
         sequence: { groupOrder: name === 'long' ? 1 : 0 },
         testTimeout: timeoutSeconds * 1000,
         hookTimeout: timeoutSeconds * 1000,
-        ...(name === 'unit' ? {} : { globalSetup: ['test/support/global-setup.ts'] }),
-        ...(name === 'unit' || isolate ? {} : { setupFiles: ['test/support/shared-worker.ts'] }),
+        ...(name === 'unit'
+          ? {}
+          : { globalSetup: ['test/support/global-setup.ts'], setupFiles: ['test/support/shared-worker.ts'] }),
       },
     })),
   },

@@ -4,19 +4,19 @@ import { emptyCluster } from './empty-cluster.ts'
 import { type ReplicaSet, type ReplicaSetOptions, startReplicaSet } from './replica-set.ts'
 
 /**
- * Replica sets with the default options that a worker keeps between test files (shared-worker.ts). A test that restarts a
- * set or makes it step down starts its own with `startReplicaSet`.
+ * Replica sets with the default options that a worker keeps between test files (shared-worker.ts). A set that was restarted,
+ * stepped down, or changed in another way that `cleaned` cannot undo is stopped instead.
  */
 interface KeptSet {
   set: ReplicaSet
   pid: number
-  /** The server's parameters when the set was new. */
-  parameters: string
+  /** The settings of the set when it was new. */
+  settings: string
 }
 
 const free: KeptSet[] = []
 /**
- * False in a worker that runs one file, and after a test of the file has failed, because that test may still be running
+ * False in other processes than workers, and after a test of the file has failed, because that test may still be running
  * and use its sets.
  */
 let isKeeping = false
@@ -55,7 +55,7 @@ export async function borrowReplicaSet(options: ReplicaSetOptions = {}): Promise
 async function startKept(): Promise<KeptSet> {
   const set = await startReplicaSet()
   await using client = clientOf(set)
-  return { set, pid: await set.primaryPid(), parameters: (await readParameters(client)).others }
+  return { set, pid: await set.primaryPid(), settings: (await readSettings(client)).others }
 }
 
 async function giveBack(kept: KeptSet): Promise<void> {
@@ -68,11 +68,11 @@ const clientOf = ({ uri }: ReplicaSet): MongoClient =>
   new MongoClient(uri, { appName, serverSelectionTimeoutMS: 5_000, socketTimeoutMS: commandTimeoutMs })
 
 /** Resets the set to the state of a new one. Returns false if that is impossible. */
-async function cleaned({ set, parameters }: KeptSet): Promise<boolean> {
+async function cleaned({ set, settings }: KeptSet): Promise<boolean> {
   await using client = clientOf(set)
   const admin = client.db('admin')
-  const { activeFailPoints, others } = await readParameters(client)
-  if (others !== parameters) return false
+  const { activeFailPoints, others } = await readSettings(client)
+  if (others !== settings) return false
   for (const name of activeFailPoints) await admin.command({ configureFailPoint: name, mode: 'off' })
   if (!(await areOthersClosed(client))) return false
   const { size } = await client.db('local').command({ collStats: 'oplog.rs' })
@@ -89,14 +89,24 @@ const failPointPrefix = 'failpoint.'
 /** Fields of every reply. */
 const clusterTimes = new Set(['$clusterTime', 'operationTime'])
 
-/** Reads the server's parameters. Fail points are parameters too. */
-async function readParameters(client: MongoClient): Promise<{ activeFailPoints: string[]; others: string }> {
-  const all = Object.entries(await client.db('admin').command({ getParameter: '*' }))
+/**
+ * Reads the fail points that are active and, as text, everything else that does not change by itself: the parameters of the
+ * server and the cluster, the default concerns, and the election. A restarted set has had another election.
+ */
+async function readSettings(client: MongoClient): Promise<{ activeFailPoints: string[]; others: string }> {
+  const admin = client.db('admin')
+  const all = Object.entries(await admin.command({ getParameter: '*' }))
   const isFailPoint = ([name]: [string, unknown]): boolean => name.startsWith(failPointPrefix)
   const active = all.filter((entry) => isFailPoint(entry) && (entry[1] as Document)['mode'] !== 0)
+  const { clusterParameters } = await admin.command({ getClusterParameter: '*' })
+  const { defaultReadConcern, defaultWriteConcern } = await admin.command({ getDefaultRWConcern: 1 })
+  const { electionId } = await admin.command({ hello: 1 })
   return {
     activeFailPoints: active.map(([name]) => name.slice(failPointPrefix.length)),
-    others: JSON.stringify(all.filter((entry) => !isFailPoint(entry) && !clusterTimes.has(entry[0]))),
+    others: JSON.stringify([
+      all.filter((entry) => !isFailPoint(entry) && !clusterTimes.has(entry[0])),
+      ...[clusterParameters, defaultReadConcern, defaultWriteConcern, electionId],
+    ]),
   }
 }
 

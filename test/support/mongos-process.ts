@@ -1,10 +1,10 @@
 import { mkdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { type Document, MongoClient } from 'mongodb'
 import type { GuardedProcess } from './guarded-process.ts'
 import { ownEnvironment, resolveMongod, resolveMongos } from './mongo-binaries.ts'
 import { startServer } from './mongod-process.ts'
+import { bundledStandIn } from './mongos-program.ts'
 import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
 import { until } from './until.ts'
 
@@ -127,13 +127,12 @@ async function prepareStandIn({ port, folder, name, keyFile }: MongosOptions): P
       const configsvrConnectionString = connectionString(configuration)
       const shardIdentity = { shardName: router.name, clusterId, configsvrConnectionString }
       await asSystem((client) => client.db('admin').command({ _addShard: 1, shardIdentity }))
-      const main = fileURLToPath(new URL('./mongos/mongos-main.ts', import.meta.url))
       const log = logOf(folder)
       program = await startServer({
         name: 'mongos stand-in',
         port,
         commandLine: [
-          ...[process.execPath, '--import', 'tsx', main, '--port', String(port)],
+          ...[process.execPath, await bundledStandIn(), '--port', String(port)],
           ...['--configdb', configsvrConnectionString, '--router', router.hosts[0] as string],
           ...(keyFile ? ['--keyFile', keyFile] : []),
         ],

@@ -85,7 +85,7 @@ describe('sharded cluster', () => {
 
   it('stops the hidden router of a stand-in that is killed', async ({ skip }) => {
     await using cluster = await startShardedCluster({ name: 'headless', shards: 1 })
-    const [program] = processesOf(`${cluster.config.name}/`).filter(({ line }) => line.includes('mongos-main.ts'))
+    const [program] = processesOf(`${cluster.config.name}/`).filter(({ line }) => line.includes('mongos-main'))
     if (!program) return skip('a real mongos is installed')
     const routers = () => processesOf('headless-mongos0-router')
     expect(routers()).toHaveLength(1)
