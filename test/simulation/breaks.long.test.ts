@@ -34,7 +34,7 @@ const firstSeeds: Record<Break, number> = {
   'copy-end-unfenced': 55,
   'tombstones-removed-early': 1,
   'no-tombstones': 1,
-  'tombstones-unread': 37,
+  'tombstones-unread': 56,
   'claim-verifies': 1,
   'ended-claim-verifies': 1,
   'differences-unstored': 1,
