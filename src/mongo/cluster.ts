@@ -91,6 +91,12 @@ export class Cluster {
   monitor: RetryMonitor | null = null
   /** Ends the wait for a write of unknown outcome when the process stops. */
   stopped: AbortSignal | null = null
+  /**
+   * Resolves when the connections of `openConnections` are open, or could not be opened. Await it before many commands are
+   * sent at the same time: the driver lets each command that finds no free connection wait for a new one of its own, even
+   * if others become free earlier.
+   */
+  opening: Promise<unknown> = Promise.resolve()
   #latest: ClusterTime = 0n
   #clock: ServerClock | null = null
   readonly #writer: ClusterWriter
@@ -262,11 +268,9 @@ export class Cluster {
    * a connection of their own. Commands that were called before get the connections that are open already.
    */
   openConnections(count = connectionsAhead): void {
-    setImmediate(() => {
-      const pings = Array.from({ length: count }, () => this.read('admin', { ping: 1 }))
-      // The work that needs the cluster reports that it does not answer.
-      void Promise.allSettled(pings)
-    })
+    const pings = () => Array.from({ length: count }, () => this.read('admin', { ping: 1 }))
+    // The work that needs the cluster reports that it does not answer.
+    this.opening = new Promise((resolve) => setImmediate(() => resolve(Promise.allSettled(pings()))))
   }
 
   /** Lets this work, which never rejects, end in the background. `close` waits for it. */

@@ -326,6 +326,7 @@ export class Lease {
     // Closing a session waits for the write that runs in it. `writesEnded` waits for writes without a session, so both may
     // run at the same time.
     const holders = [...predecessors, ...former]
+    await this.#cluster.opening
     await all([
       writesEnded(this.#cluster, predecessors),
       storedSessions ? closeSessions(this.#cluster, storedSessions, holders, this.#epoch) : null,
