@@ -15,7 +15,10 @@ const attemptPauseMS = 500
  * become primary, that member is the only candidate. `force` is needed because no other member can catch up.
  */
 const alone = { replSetStepDown: 1, secondaryCatchUpPeriodSecs: 0, force: true }
-/** Without `force`, the primary steps down only if another member has caught up, so no acknowledged write can be lost. */
+/**
+ * Without `force`, the primary steps down only if a member that can become primary has caught up in time.
+ * https://www.mongodb.com/docs/manual/reference/command/replSetStepDown/
+ */
 const besideOthers = { replSetStepDown: 20, secondaryCatchUpPeriodSecs: 10 }
 
 const action = 'replSetStateChange'
