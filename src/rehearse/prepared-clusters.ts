@@ -27,11 +27,30 @@ export async function preparedClusters(
   }
   if (kind.reverse) refuseIrreversible({ cluster0, cluster1 })
   await refuseBlocked(kind.reverse ? [source, destination] : [destination], kind)
-  for (const cluster of [source, destination]) {
-    await refuseOccupied(cluster, kind.prefix)
-    if (kind.reverse) await refuseOthers(cluster, kind.prefix)
-  }
+  await refuseConflicts([source, destination], kind)
   return { cluster0, cluster1 }
+}
+
+/**
+ * Throws RehearsalFailure if a cluster has the metadata of a sync, databases of another rehearsal or, for a rehearsal of
+ * `reverse`, any other user database. The two kinds of rehearsals have their claims in different databases, so this is
+ * called again when the claim is stored. If two rehearsals begin at the same time, at least the one whose claim was
+ * stored later finds the claim of the other.
+ * @param claimed the database of the rehearsal's own claim, which is ignored
+ */
+export async function refuseConflicts(
+  clusters: readonly RehearsalCluster[],
+  { prefix, reverse }: RehearsalKind,
+  claimed: string | null = null,
+): Promise<void> {
+  for (const cluster of clusters) {
+    const occupied = await cluster.occupied(prefix)
+    refuseOccupied(
+      cluster.name,
+      occupied.filter((name) => name !== claimed),
+    )
+    if (reverse) await refuseOthers(cluster, prefix)
+  }
 }
 
 /** `start` refuses such a reversible sync too, but only after the rehearsal has written its data. */
@@ -61,22 +80,21 @@ async function refuseBlocked(clusters: readonly RehearsalCluster[], { blockWrite
   }
 }
 
-async function refuseOccupied(cluster: RehearsalCluster, prefix: string): Promise<void> {
-  const occupied = await cluster.occupied(prefix)
+function refuseOccupied(cluster: string, occupied: readonly string[]): void {
   const stored = metadataDatabases.find((name) => occupied.includes(name))
   if (stored !== undefined) {
     throw new RehearsalFailure(
-      `${cluster.name} has the database ${stored}, so a sync of tandem is stored there; rehearse before that sync begins or after it has been removed`,
+      `${cluster} has the database ${stored}, so a sync of tandem is stored there; rehearse before that sync begins or after it has been removed`,
     )
   }
   if (occupied.includes(reverseClaimDatabase)) {
     throw new RehearsalFailure(
-      `${cluster.name} has the databases ${occupied.join(', ')}, so a rehearsal with --reverse uses all of it; wait until that has ended, or drop them if they are left from a rehearsal that was killed`,
+      `${cluster} has the databases ${occupied.join(', ')}, so a rehearsal with --reverse uses all of it; wait until that has ended, or drop them if they are left from a rehearsal that was killed`,
     )
   }
   if (occupied.length > 0) {
     throw new RehearsalFailure(
-      `${cluster.name} already has the databases ${occupied.join(', ')}; give another --prefix, or drop them if they are left from a rehearsal that was killed`,
+      `${cluster} already has the databases ${occupied.join(', ')}; give another --prefix, or drop them if they are left from a rehearsal that was killed`,
     )
   }
 }

@@ -95,6 +95,11 @@ export class RehearsalCluster {
     return (await this.#databases()).filter((name) => name.startsWith(`${prefix}_`) || own.includes(name))
   }
 
+  /** Returns those of these databases that exist. */
+  async existing(names: readonly string[]): Promise<string[]> {
+    return (await this.#databases()).filter((name) => names.includes(name))
+  }
+
   /** Returns the user databases that do not belong to the rehearsal with this prefix. */
   async otherDatabases(prefix: string): Promise<string[]> {
     return (await this.#databases()).filter((name) => isUserDatabase(name) && !name.startsWith(`${prefix}_`))

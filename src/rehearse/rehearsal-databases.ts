@@ -1,14 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import { errorText } from '../domain/error-text.ts'
-import { metadataDatabase, metadataDatabases } from '../domain/namespace.ts'
+import { metadataDatabases } from '../domain/namespace.ts'
+import { CleanUp } from './clean-up.ts'
 import { type RehearsalCluster, reverseClaimDatabase } from './rehearsal-cluster.ts'
 import { RehearsalFailure } from './rehearsal-failure.ts'
-
-/** The fields that a rehearsal reads from the record of a sync. */
-interface StoredRecord {
-  _id: string
-  configuration?: { includeNamespaces?: { database?: string }[] | null; reversible?: boolean }
-}
+import { RehearsalSync } from './rehearsal-sync.ts'
 
 type Clusters = Record<'source' | 'destination', RehearsalCluster>
 
@@ -29,6 +24,8 @@ export class RehearsalDatabases {
   readonly probes: string
   /** The ids of the instances. No other instance has such an id, so a sync can be recognized by them. */
   readonly instances: readonly [string, string]
+  readonly claimDatabase: string
+  readonly sync: RehearsalSync
   readonly #clusters: Clusters
   readonly #kind: RehearsalKind
   readonly #token = randomUUID()
@@ -38,17 +35,25 @@ export class RehearsalDatabases {
     this.probes = `${kind.prefix}_probes`
     const suffix = this.#token.slice(0, 8)
     this.instances = [`rehearsal-1-${suffix}`, `rehearsal-2-${suffix}`]
+    this.claimDatabase = kind.reverse ? reverseClaimDatabase : this.probes
     this.#clusters = clusters
     this.#kind = kind
+    const { source, destination } = clusters
+    const { synced, instances } = this
+    // A reversed sync has blocked either cluster and has left metadata on both.
+    const changed = kind.reverse ? [destination, source] : [destination]
+    this.sync = new RehearsalSync({ reverse: kind.reverse, synced, instances }, changed, kind.blockWrites)
   }
 
   /** All databases that the rehearsal creates. */
   get all(): string[] {
-    const claim = this.#kind.reverse ? [reverseClaimDatabase] : []
-    return [...this.synced, this.probes, ...metadataDatabases, ...claim]
+    return [...new Set([...this.synced, this.probes, ...metadataDatabases, this.claimDatabase])]
   }
 
-  /** @throws RehearsalFailure if another rehearsal has claimed them */
+  /**
+   * A rehearsal of the other kind has its claim in another database. Therefore `refuseConflicts` must follow.
+   * @throws RehearsalFailure if another rehearsal has claimed them
+   */
   async claim(): Promise<void> {
     for (const cluster of Object.values(this.#clusters)) {
       const claims = this.#claimsOn(cluster)
@@ -71,79 +76,54 @@ export class RehearsalDatabases {
   }
 
   /**
-   * Allows writes where this rehearsal's sync has blocked them, and drops the databases that the rehearsal has
-   * created. It tries every step, and returns a description of each failure with its remedy.
+   * Gives up the claims before anything else has been written. It drops only the collection of the claim, because a
+   * rehearsal of the other kind may use the database. Returns a description of each failure with its remedy.
    */
-  async cleanUp(): Promise<string[]> {
-    const { source, destination } = this.#clusters
-    const { blockWrites, reverse, prefix } = this.#kind
-    const problems: string[] = []
-    const attempt = async (what: string, remedy: string, run: () => Promise<unknown>): Promise<void> => {
-      await run().catch((error) => problems.push(`${what} failed: ${errorText(error)}; ${remedy}`))
-    }
-    // A reversed sync has blocked either cluster and has left metadata on both.
-    const changed = reverse ? [destination, source] : [destination]
-    const names = changed.map(({ name }) => name).join(' and ')
-    await attempt('removing the sync', `run tandem clean, and check whether ${names} accepts writes`, async () => {
-      const isOwn = await this.#isSyncOwn(changed)
-      for (const cluster of changed) if (isOwn && blockWrites) await cluster.allowWrites()
-      for (const cluster of changed) {
-        if (isOwn) await cluster.drop(metadataDatabases)
-        const left = (await cluster.occupied(prefix)).filter((name) => metadataDatabases.includes(name))
-        if (left.length > 0) {
-          problems.push(
-            `${cluster.name} has ${left.join(', ')}, which may belong to a sync that is not the rehearsal's and was left; run tandem clean if there is no such sync`,
-          )
-        }
-      }
-    })
-    for (const cluster of [destination, source]) {
-      const own = [...this.synced, this.probes]
-      await attempt(`dropping the databases on ${cluster.name}`, `drop ${own.join(', ')} there`, async () => {
-        const claims = this.#claimsOn(cluster)
-        const claim = await claims.findOne({ _id: 'claim' })
-        if (claim?.token !== this.#token) return
-        const others = reverse ? await cluster.otherDatabases(prefix) : []
-        if (others.length > 0) {
-          problems.push(
-            `${cluster.name} has databases that the rehearsal did not create (${others.join(', ')}); they appeared during the rehearsal, which syncs all databases, so drop the copy that you do not need`,
-          )
-        }
-        // The claim is dropped last, so that a repeated attempt still finds it.
-        await cluster.drop([...own.filter((name) => name !== claims.dbName), claims.dbName])
+  async release(): Promise<string[]> {
+    const cleanUp = new CleanUp()
+    for (const cluster of Object.values(this.#clusters)) {
+      const claims = this.#claimsOn(cluster)
+      await cleanUp.step(`releasing the claim on ${cluster.name}`, `drop ${claims.namespace} there`, async () => {
+        // While the claim is stored, no other rehearsal can have a claim in this collection.
+        if (await this.#isClaimed(cluster)) await claims.drop({ writeConcern: { w: 'majority' } })
       })
     }
-    return problems
+    return cleanUp.problems
   }
 
-  /** True if what is stored on these clusters can only be the sync of this rehearsal. */
-  async #isSyncOwn(clusters: readonly RehearsalCluster[]): Promise<boolean> {
-    const stored = await Promise.all(clusters.map((cluster) => this.#storedOn(cluster)))
-    const records = stored.flatMap(({ record }) => (record ? [record] : []))
-    const ids = stored.flatMap((one) => one.ids)
-    if (!records.every((record) => this.#hasForm(record))) return false
-    if (!ids.every((id) => this.instances.includes(id))) return false
-    // The filter is the rehearsal's own. A sync without a filter can be recognized by its instances only.
-    return ids.length > 0 || (records.length > 0 && !this.#kind.reverse)
+  /**
+   * Allows writes where this rehearsal's sync has blocked them, and drops the databases that the rehearsal has
+   * created. It tries every step, and returns a description of each failure with its remedy.
+   * @param retryMS how long steps are repeated after transient errors
+   */
+  async cleanUp(retryMS?: number): Promise<string[]> {
+    const { source, destination } = this.#clusters
+    const { reverse, prefix } = this.#kind
+    const cleanUp = new CleanUp(retryMS)
+    await this.sync.remove(cleanUp)
+    for (const cluster of [destination, source]) {
+      const own = [...this.synced, this.probes]
+      let others: string[] = []
+      await cleanUp.step(`dropping the databases on ${cluster.name}`, `drop ${own.join(', ')} there`, async () => {
+        if (!(await this.#isClaimed(cluster))) return
+        if (reverse) others = await cluster.otherDatabases(prefix)
+        // The claim is dropped last, so that a repeated attempt still finds it.
+        await cluster.drop([...own.filter((name) => name !== this.claimDatabase), this.claimDatabase])
+      })
+      if (others.length > 0) {
+        cleanUp.problems.push(
+          `${cluster.name} has databases that the rehearsal did not create (${others.join(', ')}); they appeared during the rehearsal, which syncs all databases, so drop the copy that you do not need`,
+        )
+      }
+    }
+    return cleanUp.problems
   }
 
-  #hasForm({ configuration }: StoredRecord): boolean {
-    const included = configuration?.includeNamespaces ?? []
-    if (this.#kind.reverse) return configuration?.reversible === true && included.length === 0
-    return JSON.stringify(included.map(({ database }) => database)) === JSON.stringify(this.synced)
-  }
-
-  /** Returns the record of a sync, and the ids of the instances that have taken part in it or have received a command. */
-  async #storedOn(cluster: RehearsalCluster): Promise<{ record: StoredRecord | null; ids: string[] }> {
-    const db = cluster.client.db(metadataDatabase)
-    const record = await db.collection<StoredRecord>('sync').findOne({ _id: 'sync' })
-    const instances = await db.collection<{ _id: string }>('instances').find().toArray()
-    const received = await db.collection<{ mongosyncID: string }>('audit').find().toArray()
-    return { record, ids: [...instances.map(({ _id }) => _id), ...received.map(({ mongosyncID }) => mongosyncID)] }
+  async #isClaimed(cluster: RehearsalCluster): Promise<boolean> {
+    return (await this.#claimsOn(cluster).findOne({ _id: 'claim' }))?.token === this.#token
   }
 
   #claimsOn(cluster: RehearsalCluster) {
-    const database = this.#kind.reverse ? reverseClaimDatabase : this.probes
-    return cluster.client.db(database).collection<{ _id: 'claim'; token: string }>('claim')
+    return cluster.client.db(this.claimDatabase).collection<{ _id: 'claim'; token: string }>('claim')
   }
 }

@@ -24,6 +24,8 @@ export interface RehearsalSetup {
   stepDowns: StepDowns | null
   seed: number
   signal: AbortSignal
+  /** Sends `start` by calling its argument. */
+  starting: (start: () => Promise<void>) => Promise<void>
   /** Receives one line for each step. */
   report: (line: string) => void
 }
@@ -36,15 +38,21 @@ export class Rehearsal {
   readonly #setup: RehearsalSetup
   readonly #instances: RehearsalInstances
   #writers: Writers | null = null
+  /** Aborted when the rehearsal ends, also because a step has failed. */
+  readonly #ending = new AbortController()
+  /** Aborted when the rehearsal ends or is interrupted. */
+  readonly #signal: AbortSignal
+  /** The elections, with the wait before them. */
   #electing: Promise<void> = Promise.resolve()
   #lagSecondsMax = 0
   #eventsOfKilled = 0
 
   constructor(setup: RehearsalSetup) {
     this.#setup = setup
+    this.#signal = AbortSignal.any([setup.signal, this.#ending.signal])
     const { source, destination } = setup.clusters
     const uris = { [source.name]: source.uri, [destination.name]: destination.uri }
-    this.#instances = new RehearsalInstances(uris as Record<'cluster0' | 'cluster1', string>, setup.signal)
+    this.#instances = new RehearsalInstances(uris as Record<'cluster0' | 'cluster1', string>, this.#signal)
   }
 
   /**
@@ -55,11 +63,13 @@ export class Rehearsal {
     const { report, minutes, seed } = this.#setup
     await Promise.all(this.#setup.instances.map((id) => this.#instances.launch(id)))
     const writers = this.#write('source', seed)
-    await this.#instances.command('start', this.#startBody())
+    await this.#setup.starting(() => this.#instances.command('start', this.#startBody()))
     report('sync started by two instances, while a workload changes documents and definitions')
-    const [copy] = await Promise.all([this.#copied(), this.#electionsOfCopy()])
+    this.#electing = this.#electionsOfCopy()
+    const [copy] = await Promise.all([this.#copied(), this.#electing])
     report(`copied in ${copy.copySeconds.toFixed(1)} s`)
-    await Promise.all([this.#follow(minutes * 30_000), this.#elections()])
+    this.#electing = this.#elections()
+    await Promise.all([this.#follow(minutes * 30_000), this.#electing])
     const takeoverSeconds = await this.#killCoordinator()
     report(`the other instance took over ${takeoverSeconds.toFixed(1)} s after the coordinator was killed`)
     await this.#follow(minutes * 30_000)
@@ -122,14 +132,16 @@ export class Rehearsal {
 
   /** Ends the workload and the instances, and waits until a set that elects a primary has one. */
   async stop(): Promise<void> {
+    // No primary steps down after this.
+    this.#ending.abort()
     await this.#writers?.stop().catch(() => {})
     await this.#electing.catch(() => {})
     await this.#instances.stop()
   }
 
   #write(side: 'source' | 'destination', seed: number): Writers {
-    const { clusters, databases, signal } = this.#setup
-    this.#writers = new Writers({ client: clusters[side].client, databases, seed }, signal)
+    const { clusters, databases } = this.#setup
+    this.#writers = new Writers({ client: clusters[side].client, databases, seed }, this.#signal)
     return this.#writers
   }
 
@@ -174,11 +186,10 @@ export class Rehearsal {
 
   /** Lets the primary of each set step down, if the rehearsal has that option. */
   async #elections(): Promise<void> {
-    const { stepDowns, signal, report } = this.#setup
+    const { stepDowns, report } = this.#setup
     if (stepDowns === null) return
     const phase = async () => ((await this.#instances.every(isCopied)) ? 'following' : 'copy')
-    this.#electing = stepDowns.round(phase, signal, report)
-    await this.#electing
+    await stepDowns.round(phase, this.#signal, report)
   }
 
   /** Lets the workload go on, and measures the lag. */
@@ -188,7 +199,7 @@ export class Rehearsal {
       for (const { lagTimeSeconds } of await this.#instances.progress()) {
         this.#lagSecondsMax = Math.max(this.#lagSecondsMax, lagTimeSeconds ?? 0)
       }
-      await sleep(Math.min(1_000, Math.max(0, until - performance.now())), undefined, { signal: this.#setup.signal })
+      await sleep(Math.min(1_000, Math.max(0, until - performance.now())), undefined, { signal: this.#signal })
     }
   }
 

@@ -7,7 +7,7 @@ import { errorText } from '../domain/error-text.ts'
 import { printable } from '../domain/printable.ts'
 import { redactUris } from '../domain/uri-rules.ts'
 import { definitionProbes } from './definition-probes.ts'
-import { preparedClusters } from './prepared-clusters.ts'
+import { preparedClusters, refuseConflicts } from './prepared-clusters.ts'
 import { type ProbeResult, runProbes } from './probe.ts'
 import { readProbes } from './read-probes.ts'
 import { Rehearsal } from './rehearsal.ts'
@@ -74,10 +74,13 @@ export async function runRehearse(
     const facts = await preparedClusters(source, destination, options)
     await stepDowns?.prepare([source, destination])
     const databases = new RehearsalDatabases(options, { source, destination })
-    await databases.claim().catch(async (error) => {
-      for (const problem of await databases.cleanUp()) output.err(`error: ${printable(problem)}\n`)
+    try {
+      await databases.claim()
+      await refuseConflicts([source, destination], options, databases.claimDatabase)
+    } catch (error) {
+      for (const problem of await databases.release()) output.err(`error: ${printable(problem)}\n`)
       throw error
-    })
+    }
     const run = new Run(options, {
       version,
       output,
@@ -182,6 +185,7 @@ class Run {
       clusters,
       databases: databases.synced,
       instances: databases.instances,
+      starting: (start) => databases.sync.start(start),
       ...{ minutes, blockWrites, reverse, stepDowns, signal },
       seed: this.#seed,
       report: (line) => this.#say(line),

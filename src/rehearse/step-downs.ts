@@ -44,6 +44,8 @@ interface Steppable {
   cluster: 'cluster0' | 'cluster1'
   shard: string | null
   client: MongoClient
+  /** The time (`performance.now`) from which the member that has stepped down can be elected again; 0 before that. */
+  electableAt: number
 }
 
 /** Makes the primary of each replica set of both clusters step down. */
@@ -60,11 +62,11 @@ export class StepDowns {
    */
   async prepare(clusters: readonly RehearsalCluster[]): Promise<void> {
     for (const { name: cluster, uri, client, shards } of clusters) {
-      if (shards === null) await this.#add({ cluster, shard: null, client })
+      if (shards === null) await this.#add({ cluster, shard: null, client, electableAt: 0 })
       for (const { name: shard, host } of shards ?? []) {
         const direct = new MongoClient(shardUri(uri, host), clientOptions)
         this.#opened.push(direct)
-        await this.#add({ cluster, shard, client: direct }).catch((error) => {
+        await this.#add({ cluster, shard, client: direct, electableAt: 0 }).catch((error) => {
           if (error instanceof RehearsalFailure) throw error
           this.omitted.push(`an election on ${nameOf({ cluster, shard })}: ${errorText(error)}`)
         })
@@ -73,13 +75,14 @@ export class StepDowns {
   }
 
   /**
-   * Steps the primary of each set down, one after the other. When it returns or throws, the set has a primary again, or
+   * Steps the primary of each set down, one after the other. It waits first until the member that has stepped down in
+   * an earlier round can be elected again. Otherwise a set of two members would have no candidate. When it returns or throws, the set has a primary again, or
    * has had none for a minute.
    * @param phase returns what the sync does at the moment
    */
   async round(phase: () => Promise<SyncPhase>, signal: AbortSignal, report: (line: string) => void): Promise<void> {
     for (const set of this.#sets) {
-      signal.throwIfAborted()
+      await sleep(Math.max(0, set.electableAt - performance.now()), undefined, { signal })
       const found = await stepDown(set, await phase(), signal)
       this.done.push(found)
       report(stepDownLine(found))
@@ -123,6 +126,7 @@ async function stepDown(set: Steppable, during: SyncPhase, signal: AbortSignal):
   const isNew = (primary: Document): boolean => !isSameElection(primary, before)
   const command = before['hosts'].length > 1 ? besideOthers : alone
   for (;;) {
+    signal.throwIfAborted()
     const began = performance.now()
     const refusal = await set.client
       .db('admin')
@@ -135,6 +139,7 @@ async function stepDown(set: Steppable, during: SyncPhase, signal: AbortSignal):
       // This wait ignores `signal`, so that a rehearsal that is interrupted cleans up when there is a primary again.
       const after = await untilPrimary(set, deadline, isNew)
       const seconds = (performance.now() - began) / 1_000
+      set.electableAt = performance.now() + command.replSetStepDown * 1_000
       const { cluster, shard } = set
       return { cluster, shard, during, from: String(before['me']), to: String(after['me']), seconds }
     }

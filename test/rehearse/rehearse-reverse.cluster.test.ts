@@ -67,6 +67,10 @@ describe('tandem rehearse --reverse --stepDowns', () => {
         expect(from === to).toBe(cluster === 'cluster1')
         expect(seconds).toBeGreaterThan(0)
       }
+      // A member that has stepped down cannot be elected for 20 seconds, and the set has only one other member.
+      const elected = await clients[0]?.db('local').collection('oplog.rs').find({ 'o.msg': 'new primary' }).toArray()
+      const [first, second] = elected?.slice(-2).map(({ wall }) => Number(wall)) ?? []
+      expect(Number(second) - Number(first)).toBeGreaterThanOrEqual(20_000)
 
       expect(reverse).toMatchObject({ formerSourceBlocked: true, comparison: { equal: true, differences: [] } })
       expect(reverse?.workload.steps).toBeGreaterThan(50)
