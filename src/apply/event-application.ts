@@ -64,8 +64,8 @@ export interface EventApplicationParts {
   incompleteAfter: (event: ChangeEvent) => Promise<string[]>
   /**
    * Requests that these collections are converged, because the stream lacks events for some of their documents. Rejects
-   * with StoppedError once this application is stopped for the convergence. The event that led to the request is then
-   * not applied, and no stored position is after that event. It is therefore read again after the convergence is planned.
+   * with StoppedError once this application is stopped for the convergence. The event that led to the request is not
+   * applied, and no stored position is after it. It is therefore read again after the convergence is planned.
    * @param collections by UUID, each with its namespace for messages to the operator
    */
   converge: (collections: ReadonlyMap<string, string>, stopped: AbortSignal) => Promise<never>
@@ -106,7 +106,6 @@ export class EventApplication {
   readonly #watermark = new Watermark<StreamPosition>(laneCount)
   readonly #lanes: Lanes<StreamPosition>
   readonly #stream = new AbortController()
-  /** Ends the retries of work in progress after a permanent failure elsewhere. */
   readonly #failed = new AbortController()
   readonly #documents: ReconcileDependencies
   readonly #copyEnds: CopyEnds
@@ -173,15 +172,14 @@ export class EventApplication {
       if (!this.#isSaving) this.#savePosition()
     }, savePositionMS)
     let beginning = Promise.resolve()
+    let failure: unknown = null
     try {
       const context = { ...this.#parts.context, signal: this.#stream.signal }
       const awaitMS = (): number => (this.pollsFast ? shortAwaitMS : idleAwaitMS)
-      // The server looks for the event of a resume token in the filtered stream. The token may come from a stream with
-      // another filter, so that event may be missing. A start by time needs no such event. Events at that time are then
-      // read and applied again.
+      // The server looks for the event of a resume token in the filtered stream, where it may be missing, because the token
+      // may come from a stream with another filter. A start by time needs no such event; it reads that time again.
       const start = this.#ownsAll ? this.#start : { kind: 'time' as const, time: this.#start.time }
       const only = this.#ownsAll ? {} : { only: this.#filter }
-      // The stream is opened while its start is stored. Events are applied after that, and other positions stored.
       beginning = this.#beginAt(start)
       beginning.catch(() => this.#stream.abort())
       const { sharedStream, selection } = this.#parts
@@ -189,7 +187,7 @@ export class EventApplication {
       const isOpenEnded = this.#drainTo === null && !this.#stream.signal.aborted
       if (this.#ownsAll && isOpenEnded) this.#publication = sharedStream.publish(start, selection.events)
       for await (const batch of readChangeStream(this.#parts.source, start, context, content)) {
-        await beginning
+        await beginning // the stream is opened while its start is stored
         // A router's first reply may be empty, before any shard has read its oplog (src/mongo/reaches-back.ts).
         if (!this.#parts.source.sharded || batch.position.time > start.time) this.#parts.onAnswered?.()
         this.#publication?.publish(batch)
@@ -206,14 +204,16 @@ export class EventApplication {
         if (this.#drainTo !== null && batch.position.time > this.#drainTo) break
       }
     } catch (error) {
-      if (!(error instanceof StoppedError)) this.#fail(error)
+      failure = error
     } finally {
       clearInterval(saver)
       this.#publication?.end()
     }
+    // If the start could not be stored, for example because the lease is lost, that is the cause.
     await beginning.catch((error) => {
-      if (!(error instanceof StoppedError)) this.#fail(error)
+      failure = error
     })
+    if (failure !== null && !(failure instanceof StoppedError)) this.#fail(failure)
     this.#ended = true
     await this.#gate(() => {}) // work that was already waiting for the gate has ended
     await this.#lanes.drain()

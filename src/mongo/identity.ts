@@ -1,4 +1,4 @@
-import type { Document } from 'mongodb'
+import { type Document, MongoTopologyClosedError } from 'mongodb'
 import { RefusedError } from '../domain/errors.ts'
 import type { Cluster } from './cluster.ts'
 import { listShards } from './config-database.ts'
@@ -38,7 +38,12 @@ export async function readFacts(cluster: Cluster): Promise<ClusterFacts> {
     cluster.read('admin', { hello: 1 }),
     cluster.read('admin', { buildInfo: 1 }),
     cluster.read('admin', { connectionStatus: 1, showPrivileges: true }),
-  ])
+  ]).catch(async (error) => {
+    // The first command connects the client. If that fails, the driver rejects the commands that wait for the connection
+    // with an error that does not say why.
+    if (error instanceof MongoTopologyClosedError) await config
+    throw error
+  })
   const topology = hello['msg'] === 'isdbgrid' ? 'sharded' : hello['setName'] ? 'replicaSet' : 'standalone'
   const version = build['version'] as string
   cluster.version = version

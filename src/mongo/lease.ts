@@ -25,6 +25,8 @@ const marginMS = 2_000
 const confirmMS = 700
 const confirmMarginMS = 800
 
+const openingPatienceMS = 1_000 // much less than the duration of a lease, which is not renewed meanwhile
+
 export interface LeaseOwner {
   /** mongosyncID. */
   id: string
@@ -322,16 +324,15 @@ export class Lease {
     if (stopped.aborted) return false
     if (this.#detector && mustWait) await sleep(this.#detector.windowMS)
     // The destination rejects writes of expired predecessors that arrive from now on. Their writes that already run end
-    // before this process begins to write.
-    // Closing a session waits for the write that runs in it. `writesEnded` waits for writes without a session, so both may
-    // run at the same time.
+    // before this process begins to write: closing a session waits for the write in it, `writesEnded` for all others.
     const holders = [...predecessors, ...former]
-    await this.#cluster.opening
+    // The sessions are closed over open connections, unless one of them takes too long to open.
+    await Promise.race([this.#cluster.opening, sleep(openingPatienceMS, undefined, { ref: false })])
     await all([
       writesEnded(this.#cluster, predecessors),
       storedSessions ? closeSessions(this.#cluster, storedSessions, holders, this.#epoch) : null,
     ])
-    // If the lease was given back in the meantime, other instances may take it. They wait for the same writes.
+    // If the lease was given back meanwhile, other instances may take it. They wait for the same writes.
     if (stopped.aborted) return false
     if (stored) renewedAt = hostClocks.now()
     const drained = { expiresAt: leaseEnd, [leaseFields.drained]: this.#epoch, predecessors: [] }

@@ -51,8 +51,8 @@ export interface ReplicationParts {
   peers: Peers
   /** Collections are read from the source at this time or later. */
   startTime: () => ClusterTime
-  /** Resolves when no commit prevents changes from being applied: with false if one did when this was called. */
-  untilApplicable: () => Promise<boolean>
+  /** Resolves when no commit prevents changes from being applied. */
+  untilApplicable: () => Promise<unknown>
   barriers: Barriers
   throttle: Throttle
   atStep: (step: string) => void
@@ -312,8 +312,8 @@ export class Replication {
   async #reloadClaimed(): Promise<void> {
     // One check after the claim is enough. A coordinator takes all partitions before it enables writes on the
     // destination, so this instance may apply changes as long as it owns these partitions.
-    const [isAtOnce] = await both(this.#parts.untilApplicable(), this.#shared.reload())
-    if (!isAtOnce) await this.#shared.reload()
+    await this.#parts.untilApplicable()
+    await this.#shared.reload()
     if (this.#parts.coordination.isAlone) return
     this.#highestOrder = Math.max(this.#highestOrder, await this.#parts.metadata.tombstones.highestOrder())
   }

@@ -56,7 +56,8 @@ export class RestoredReplication {
     this.#kept = null
     const { peers, runs } = this.#parts
     if (!kept || kept.circumstances !== this.#circumstances || runs.signal.aborted) return null
-    return peers.view.revision === kept.revision ? kept.replication : null
+    const isElected = peers.sync.context.term === this.#parts.coordination.term
+    return isElected && peers.view.revision === kept.revision ? kept.replication : null
   }
 
   /** Null unless this instance coordinates and no other instance exists. */

@@ -260,7 +260,7 @@ export class SyncSession {
   }
 
   async #loadApplicable(signal: AbortSignal): Promise<Replication> {
-    const { sync } = await this.#untilApplicable(true, signal)
+    const sync = await this.#untilApplicable(true, signal)
     // Use the filters of this state. Filters that replaced them since then apply only after a new plan.
     return this.#restored.take() ?? (await this.load(true, sync, () => this.ensureNotReversed()))
   }
@@ -310,7 +310,7 @@ export class SyncSession {
 
   #load(signal: AbortSignal, sync: SyncSnapshot, check?: () => Promise<void>): Promise<Replication> {
     const context = { ...this.context, signal }
-    const untilApplicable = async () => !(await this.#untilApplicable(false, signal)).waited
+    const untilApplicable = () => this.#untilApplicable(false, signal)
     const selection = this.#selectionOf(sync)
     return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load(check)
   }

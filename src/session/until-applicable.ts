@@ -20,34 +20,30 @@ interface Parts {
 /**
  * Resolves when changes may be applied. If this instance coordinates, it first requests that the commit's preparation
  * is undone.
- * @returns the state in which they may be applied, and whether this call waited for it
+ * @returns the state in which they may be applied
  * @param restarts true when this instance starts again. A commit that has not yet applied all changes then starts
  * again too, because users may have written to the source since
  */
-export async function untilApplicable(
-  parts: Parts,
-  restarts: boolean,
-  signal: AbortSignal,
-): Promise<{ sync: SyncSnapshot; waited: boolean }> {
+export async function untilApplicable(parts: Parts, restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
   const { peers, coordination, preloaded } = parts
   // A coordinator stores its term below before it relies on a state that was read ahead. That write has no effect if the
   // state has changed since it was read, so the age of the state does not matter.
   const storesTerm = peers.sync.context.term < coordination.term
   let isKnown = restarts && coordination.leading && preloaded.use(storesTerm)
-  for (let waited = false; ; waited = true) {
+  for (;;) {
     const sync = isKnown ? peers.sync : await peers.load()
     isKnown = false
-    if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return { sync, waited }
+    if (sync.hasTag('applicable') && !(restarts && coordination.leading)) return sync
     if (sync.hasTag('decided')) throw new StoppedError()
     if (coordination.leading) {
       const inTerm = await peers.elected()
       // When the state does not accept `commit.renewed` in this term, there is nothing to undo.
       const isDone =
         inTerm.context.term === coordination.term && !inTerm.can({ type: 'commit.renewed', ...peers.worked })
-      if (isDone && inTerm.hasTag('applicable')) return { sync: inTerm, waited }
+      if (isDone && inTerm.hasTag('applicable')) return inTerm
       const mayBeOpen = inTerm.context.mayBeOpen && (await isDestinationOpened(parts))
       const after = await peers.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
-      if (after.hasTag('applicable')) return { sync: after, waited: true }
+      if (after.hasTag('applicable')) return after
     }
     await peers.wait(signal)
   }
