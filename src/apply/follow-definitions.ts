@@ -30,11 +30,11 @@ export interface DefinitionFollowerParts {
 }
 
 /** The longest wait of the coordinator before it looks for open barriers again, ms. A round usually ends it earlier. */
-const barrierPollMS = 1_000
+const barrierPollMS = 1_500
 /** Interval between reads of the barriers while this instance waits at one, ms. */
 const atBarrierMS = 40
 /** A read of the ownership shows for this long whether a barrier is open, ms. Rounds follow each other more quickly. */
-const recentMS = 1_000
+const recentMS = 1_500
 /** Interval between polls for silent DDL: definition changes for which the change stream emits no event. */
 const silentPollMS = 3_000
 /**

@@ -4,11 +4,12 @@ import { type CampaignInput, electionMachine } from '../../machines/election.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { both } from '../domain/in-parallel.ts'
-import { isAlive, isExpired, type OwnerToken, ownerToken } from '../domain/owner.ts'
+import { isAlive, isExpired, type OwnerToken } from '../domain/owner.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Lease } from '../mongo/lease.ts'
 import type { LeaseLoss } from '../mongo/lease-watch.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
+import { isAnnounced } from './announcement.ts'
 import { ClaimNumbers } from './claim-numbers.ts'
 import { Evictions } from './evictions.ts'
 import type { StoreFailureDetector } from './failure-detector.ts'
@@ -17,6 +18,8 @@ import { haveOthersAll, otherOwners } from './other-owners.ts'
 import { OwnershipLog } from './ownership-log.ts'
 import { type Claim, type ClaimKey, holderOf, type Ownership, OwnershipStore, unread } from './ownership-store.ts'
 import { PartitionClaims } from './partition-claims.ts'
+import { RoundPace } from './round-pace.ts'
+import { RoundParts } from './round-parts.ts'
 
 export interface CoordinationParts {
   destination: Cluster
@@ -32,16 +35,18 @@ export interface CoordinationParts {
   onLeaseLost: (reason: LeaseLoss) => void
 }
 
-const roundMS = 400
-
 /**
- * Coordinates this instance with the other instances. A few times a second it reads the ownership of the coordinator
+ * Coordinates this instance with the other instances. Up to a few times a second it reads the ownership of the coordinator
  * role and the partitions, evicts instances whose lease has expired, claims the coordinator role when it is vacant, and
  * claims or releases partitions until every instance has its share. It decides ownership only; event application reads
  * `held` and waits for `changed`.
  */
 export class Coordination {
   readonly segmentClaims = new ClaimNumbers()
+  /** What rounds read in addition, about once a second. */
+  readonly alsoRead = new RoundParts()
+  /** Returns true while nothing is under way that needs quick rounds. */
+  mayRest: () => boolean = () => false
   readonly #parts: CoordinationParts
   readonly #store: OwnershipStore
   readonly #election
@@ -58,12 +63,14 @@ export class Coordination {
   readonly #evictions: Evictions
   readonly #claims: PartitionClaims
   readonly #log: OwnershipLog
+  readonly #pace: RoundPace
 
   constructor(parts: CoordinationParts) {
     this.#parts = parts
     this.#store = new OwnershipStore(parts.destination)
     this.#log = new OwnershipLog(parts.context.journal)
     const { id, partitions, lease, context } = parts
+    this.#pace = new RoundPace(id, parts.failureDetector === null)
     this.#claims = new PartitionClaims({
       ...{ id, partitions, lease, context, store: this.#store, log: this.#log },
       closeWrites: () => this.#closeWrites(),
@@ -239,8 +246,9 @@ export class Coordination {
     this.#parts.liveness.notify()
   }
 
-  /** Begins the next round now. */
+  /** Begins the next round now. The rounds after it follow quickly for a while. */
   wake(): void {
+    this.#pace.active()
     this.#wake.abort()
   }
 
@@ -305,6 +313,7 @@ export class Coordination {
   /** Resolves `changed` after a change in the state of this instance, which callers of `changed` may also wait for. */
   wakeWaiting(): void {
     this.#changed()
+    this.wake()
   }
 
   #changed(): void {
@@ -320,33 +329,28 @@ export class Coordination {
       this.#wake = new AbortController()
       try {
         if (this.#parts.lease.held) {
-          // Compares with the lease as read, not with the last announcement: each lease term begins with these fields
-          // reset, and the server may have applied a delayed announcement, which was considered lost, after a newer
-          // one.
-          const { token } = this
-          const shown = this.#observed.leases.find(({ id, epoch }) => ownerToken(id, epoch) === token)
-          const [takesWork, atWork, stoppedFor] = [this.#claims.takesWork, this.#atWork, this.#stoppedFor]
-          const isShown = shown?.takesWork === takesWork && shown.atWork === atWork && shown.stoppedFor === stoppedFor
+          const state = { takesWork: this.#claims.takesWork, atWork: this.#atWork, stoppedFor: this.#stoppedFor }
+          const isShown = isAnnounced(state, this.#observed.leases, this.token)
           // A round claims nothing before its announcement is stored.
-          await this.#round(isShown ? null : this.#parts.lease.announce({ takesWork, atWork, stoppedFor }))
+          await this.#round(isShown ? null : this.#parts.lease.announce(state))
         }
       } catch (error) {
         // The next round tries again. In the meantime the fence limits what this instance may write.
         context.onRetry?.('coordinating', error)
       }
       this.#changed()
-      await sleep(roundMS, undefined, { signal: this.#wake.signal }).catch(() => {})
+      await sleep(this.#pace.pauseMS(this.mayRest()), undefined, { signal: this.#wake.signal }).catch(() => {})
     }
   }
 
   async #round(announcing: Promise<void> | null): Promise<void> {
-    const token = this.token
-    const { releases } = this.#claims
-    const [observed] = await both(this.#store.read(), announcing ?? Promise.resolve())
+    const [token, { releases }] = [this.token, this.#claims]
+    const [observed] = await both(this.#store.read(this.alsoRead.takeDue()), announcing ?? Promise.resolve())
     const { failureDetector, id } = this.#parts
     if (failureDetector) observed.leases = await failureDetector.judge(observed.leases, id)
     if (token !== this.token || !this.#parts.lease.held) return
     this.#observed = observed
+    this.#pace.observed(observed)
     this.#evictions.begin(observed.leases, this.#stop.signal)
     const role = observed.claims.get('coordinator')
     if (role?.owner === token) this.#term = role.epoch
@@ -381,8 +385,7 @@ export class Coordination {
   async #campaign(): Promise<boolean> {
     const { claims } = this.#observed
     const observed = claims.get('coordinator')
-    const owner = this.token
-    const since = new Date()
+    const [owner, since] = [this.token, new Date()]
     const won = await this.#store.take('coordinator', observed, owner, since)
     if (won) {
       const epoch = (observed?.epoch ?? 0) + 1

@@ -1,4 +1,5 @@
 import type { Progress } from '../domain/progress.ts'
+import type { RoundPart } from './round-parts.ts'
 
 /** What an instance reports about itself with each heartbeat. */
 export interface InstanceHeartbeat {
@@ -38,6 +39,12 @@ export interface Liveness {
   publish(heartbeat: InstanceHeartbeat): Promise<void>
   /** Returns every instance that has sent a heartbeat in this sync and was not removed by `remove`, ordered by id. */
   instances(): Promise<ObservedInstance[]>
+  /**
+   * Reads the heartbeats as a part of each round of the coordination. Null for a store other than the metadata database.
+   */
+  readonly inRounds: RoundPart | null
+  /** What the last round has read, if it read within the last `maxAgeMS`; otherwise null. Throws like `instances`. */
+  recentInstances(maxAgeMS: number): ObservedInstance[] | null
   /**
    * Removes the row of an instance that has left for good. A heartbeat that is still under way could insert it again,
    * so the caller awaits the last one first.

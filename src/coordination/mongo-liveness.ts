@@ -3,6 +3,7 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { code } from '../mongo/errors.ts'
 import { type StatementFailure, UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import type { InstanceHeartbeat, Liveness, ObservedInstance } from './liveness.ts'
+import type { RoundPart } from './round-parts.ts'
 import { inOrderOfIds, observedInstance, storedHeartbeat } from './stored-heartbeat.ts'
 
 const collection = 'members'
@@ -10,6 +11,7 @@ const collection = 'members'
 const timeoutMS = 5_000
 /** All rows must fit in one batch, so that no getMore is needed. No sync runs nearly as many instances. */
 const instancesMax = 1_000
+const withAge: Document[] = [{ $limit: instancesMax }, { $set: { ageMS: { $subtract: ['$$NOW', '$at'] } } }]
 
 /**
  * Stores heartbeats in the metadata database, so that a sync needs no other service. The server's clock gives the time
@@ -22,12 +24,19 @@ const instancesMax = 1_000
 export class MongoLiveness implements Liveness {
   readonly ttlMS: number
   onNotified: (() => void) | null = null
+  readonly inRounds: RoundPart
   readonly #metadata: UnfencedMetadata
+  /** What a round has read last, as it is stored, and when (ms, `performance.now()`). */
+  #inRound: { rows: Document[]; readAt: number } = { rows: [], readAt: Number.NEGATIVE_INFINITY }
 
   /** The caller closes the cluster. `ttlMS` is in milliseconds; `database` is by default that of the cluster. */
   constructor(destination: Cluster, { ttlMS = 10_000, database }: { ttlMS?: number; database?: string } = {}) {
     this.#metadata = new UnfencedMetadata(destination, { timeoutMS }, database)
     this.ttlMS = ttlMS
+    const take = (rows: Document[]): void => {
+      this.#inRound = { rows, readAt: performance.now() }
+    }
+    this.inRounds = { collection, pipeline: withAge, take }
   }
 
   async publish(heartbeat: InstanceHeartbeat): Promise<void> {
@@ -44,10 +53,23 @@ export class MongoLiveness implements Liveness {
   async instances(): Promise<ObservedInstance[]> {
     const rows = await this.#metadata.read({
       aggregate: collection,
-      pipeline: [{ $limit: instancesMax }, { $set: { ageMS: { $subtract: ['$$NOW', '$at'] } } }],
+      pipeline: withAge,
       cursor: { batchSize: instancesMax + 1 },
     })
-    return inOrderOfIds(rows.map(({ _id, ageMS, ...row }) => observedInstance({ id: _id, ...row }, ageMS, this.ttlMS)))
+    return this.#observed(rows, 0)
+  }
+
+  recentInstances(maxAgeMS: number): ObservedInstance[] | null {
+    const { rows, readAt } = this.#inRound
+    const elapsedMS = performance.now() - readAt
+    return elapsedMS > maxAgeMS ? null : this.#observed(rows, elapsedMS)
+  }
+
+  #observed(rows: Document[], elapsedMS: number): ObservedInstance[] {
+    const observed = rows.map(({ _id, ageMS, ...row }) =>
+      observedInstance({ id: _id, ...row }, ageMS + elapsedMS, this.ttlMS),
+    )
+    return inOrderOfIds(observed)
   }
 
   async remove(id: string): Promise<void> {

@@ -7,6 +7,7 @@ import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
 import { drainedEpoch, isEvicted, leaseFields, syncStateCollection } from '../mongo/stored-names.ts'
 import { type StatementFailure, UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions } from '../mongo/write-sessions.ts'
+import type { RoundPart } from './round-parts.ts'
 
 /** The coordinator role, or a partition by its number. */
 export type ClaimKey = 'coordinator' | number
@@ -32,7 +33,8 @@ export interface Ownership {
 
 /** Returns the ownership as it is known before the first read. */
 export function unread(): Ownership {
-  return { leases: [], claims: new Map(), revision: null, hasOpenBarrier: false, readAt: Number.NEGATIVE_INFINITY }
+  const readAt = Number.NEGATIVE_INFINITY
+  return { leases: [], claims: new Map(), revision: null, hasOpenBarrier: false, readAt }
 }
 
 const timeoutMS = 5_000
@@ -75,8 +77,9 @@ export class OwnershipStore {
    * made between the two reads cannot make an expired owner appear alive, because an expired lease term stays expired. It
    * opens a collection when it has read the one before it to its end (`DocumentSourceUnionWith::doGetNext` in
    * document_source_union_with.cpp).
+   * @param also what else the command reads, last. All documents must fit in one batch
    */
-  async read(): Promise<Ownership> {
+  async read(also: readonly RoundPart[] = []): Promise<Ownership> {
     const readAt = performance.now()
     const rows = await this.#aggregate('leases', [
       { $match: { _id: { $regex: `^${instancePrefix}` } } },
@@ -99,9 +102,13 @@ export class OwnershipStore {
           ],
         },
       },
+      ...also.map(({ collection: coll, pipeline }) => ({
+        $unionWith: { coll, pipeline: [...pipeline, { $set: { part: coll } }] },
+      })),
     ])
     const partsOf = (part: string): Document[] => rows.filter((row) => row['part'] === part)
     const [leases, claims] = [partsOf('lease'), partsOf('claim')]
+    for (const { collection, take } of also) take(partsOf(collection).map(({ part: _, ...document }) => document))
     return {
       revision: (partsOf('sync')[0]?.['revision'] as number | undefined) ?? null,
       hasOpenBarrier: partsOf('barrier').length > 0,

@@ -1,13 +1,21 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Document } from 'mongodb'
 import { errorStack, errorText, unreachableText } from '../domain/error-text.ts'
 import { RefusedError } from '../domain/errors.ts'
 import type { GivenCommand, PeerAnswer, PeerAnswers, PeerCommand } from '../domain/peer-command.ts'
 import { redactUris } from '../domain/uri-rules.ts'
-import type { Addressee, CommandRecord, CommandStore, WaitingCommand } from '../mongo/command-store.ts'
+import {
+  type Addressee,
+  anyWaiting,
+  type CommandRecord,
+  type CommandStore,
+  type WaitingCommand,
+} from '../mongo/command-store.ts'
 import { isTransient } from '../mongo/errors.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Liveness } from './liveness.ts'
+import type { RoundPart } from './round-parts.ts'
 
 /** The parts of a session that this class uses. */
 export interface CommandedSession {
@@ -30,10 +38,12 @@ export interface PeerCommandsParts extends Addressee {
 }
 
 const pollMS = 200
+/** If a round of the coordination has looked for commands within this time, `pollIfDue` does not, ms. */
+const recentMS = 1_500
 
 /**
  * Passes commands on to all instances. Instances do not connect to each other, so commands go through the metadata
- * database, which each instance polls once a second. A command is for the processes that were alive when it was stored,
+ * database, which each instance reads once a second, usually in a round of the coordination. A command is for the processes that were alive when it was stored,
  * and each of them performs it at most once. A process that starts later, or polls after the command was closed, does
  * not perform it.
  */
@@ -41,6 +51,7 @@ export class PeerCommands {
   readonly #parts: PeerCommandsParts
   readonly #patienceMS: number
   #polling: Promise<void> | null = null
+  #readInRoundAt = Number.NEGATIVE_INFINITY
 
   constructor(parts: PeerCommandsParts) {
     this.#parts = parts
@@ -54,6 +65,21 @@ export class PeerCommands {
       .finally(() => {
         this.#polling = null
       })
+  }
+
+  /** Called once a second. Polls unless a round of the coordination has just looked for commands. */
+  pollIfDue(): void {
+    if (performance.now() - this.#readInRoundAt > recentMS) this.poll()
+  }
+
+  /** Looks for commands in each round of this session's coordination, and polls when there is one. */
+  inRounds(session: CommandedSession): RoundPart {
+    const take = (found: Document[]): void => {
+      if (this.#parts.current.session !== session) return
+      this.#readInRoundAt = performance.now()
+      if (found.length > 0) this.poll()
+    }
+    return { ...anyWaiting(this.#parts.incarnation, session.record.generation), take }
   }
 
   /**

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type {
   ConvergenceScope,
   CoordinatorReport,
@@ -9,6 +8,7 @@ import type {
 import { pathOf, type SyncSnapshot, type SyncView } from '../../machines/sync-view.ts'
 import { secondsBetween } from '../domain/cluster-time.ts'
 import { type CommitRequest, plainCommit, type Rehearsal } from '../domain/commit-request.ts'
+import { deferred } from '../domain/deferred.ts'
 import { type Failure, FatalError, RefusedError, StoppedError } from '../domain/errors.ts'
 import type { PublicState } from '../domain/progress.ts'
 import type { Coordination } from './coordination.ts'
@@ -25,7 +25,7 @@ export interface PeersParts {
 
 const waitMS = 250
 /** How long a read of the ownership shows that the sync's state is current, ms. Rounds follow each other more quickly. */
-const currentMS = 1_000
+const currentMS = 1_500
 /** Age, in ms, from which a request may be replaced while other instances are alive and none of them is COMMITTING. */
 const requestPatienceMS = 10_000
 
@@ -289,14 +289,15 @@ export class Peers {
    */
   async wait(signal: AbortSignal, longestMS = waitMS): Promise<void> {
     if (signal.aborted) throw new StoppedError()
-    // AbortSignal.any would leak: `signal` lives as long as the sync and would retain every dependent signal.
-    const waking = new AbortController()
-    const wake = (): void => waking.abort()
+    // AbortSignal.any would leak: `signal` lives as long as the sync and would retain every dependent signal. A second
+    // signal would create an error with a stack trace at each wait.
+    const woken = deferred<void>()
+    const wake = (): void => woken.resolve()
     signal.addEventListener('abort', wake, { once: true })
-    const paused = sleep(longestMS, undefined, { signal: waking.signal }).catch(() => {})
-    await Promise.race([paused, this.#parts.coordination.changed()])
+    const timer = setTimeout(wake, longestMS)
+    await Promise.race([woken.promise, this.#parts.coordination.changed()])
     signal.removeEventListener('abort', wake)
-    wake()
+    clearTimeout(timer)
     if (signal.aborted) throw new StoppedError()
   }
 }

@@ -1,4 +1,4 @@
-import { type ClientSession, type Document, MongoClient, type ReadPreference, Timestamp } from 'mongodb'
+import { type ClientSession, type Db, type Document, MongoClient, type ReadPreference, Timestamp } from 'mongodb'
 import { addCircumstances } from '../domain/circumstances.ts'
 import { type ClusterTime, laterOf, ordinalOf, secondsOf } from '../domain/cluster-time.ts'
 import { metadataDatabase, namespace } from '../domain/namespace.ts'
@@ -98,12 +98,15 @@ export class Cluster {
    */
   opening: Promise<unknown> = Promise.resolve()
   #latest: ClusterTime = 0n
+  #answeredAt = Number.NEGATIVE_INFINITY
   #clock: ServerClock | null = null
   readonly #writer: ClusterWriter
   readonly #appName: string
   readonly #uri: string
   /** The servers of the cluster that the driver has discovered, as host:port. */
   readonly #servers = new Set<string>()
+  /** The driver's objects for databases. Creating one takes several per cent of the CPU time of a small command. */
+  readonly #databases = new Map<string, Db>()
   readonly #ending = new Set<Promise<void>>()
   /** The clients of `openShard` that are open. */
   readonly #shards = new Set<MongoClient>()
@@ -188,6 +191,11 @@ export class Cluster {
     return this.#latest
   }
 
+  /** When this cluster last answered a command (ms, `performance.now()`); negative infinity before the first reply. */
+  get answeredAt(): number {
+    return this.#answeredAt
+  }
+
   async read(database: string, command: Document, options: CommandOptions = {}): Promise<Document> {
     return await this.run(database, command, options)
   }
@@ -235,7 +243,7 @@ export class Cluster {
     if (this.#clock) session.advanceClusterTime(this.#clock)
     const limited = withOwnLimit(renamedCommand(this.names, database, command))
     const sent = this.#clock ? { ...limited, $clusterTime: this.#clock } : limited
-    const reply = await this.client.db(this.names.onDestination(database)).command(sent, {
+    const reply = await this.#database(this.names.onDestination(database)).command(sent, {
       session,
       ...(options.readPreference ? { readPreference: options.readPreference } : {}),
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
@@ -244,11 +252,22 @@ export class Cluster {
       promoteLongs: true,
       bsonRegExp: true,
     } as object)
+    this.#answeredAt = performance.now()
     const operationTime = operationTimeOf(reply)
     if (operationTime !== null) this.#latest = laterOf(this.#latest, operationTime)
     const clock = reply['$clusterTime'] as ServerClock | undefined
     if (clock && !(this.#clock && clock.clusterTime.lessThanOrEqual(this.#clock.clusterTime))) this.#clock = clock
     return reply
+  }
+
+  #database(name: string): Db {
+    let found = this.#databases.get(name)
+    if (!found) {
+      if (this.#databases.size >= databasesMax) this.#databases.clear()
+      found = this.client.db(name)
+      this.#databases.set(name, found)
+    }
+    return found
   }
 
   /** Adds to the error the command and the cluster that caused it. */
@@ -285,6 +304,9 @@ export class Cluster {
     await this.client.close()
   }
 }
+
+/** A bound for clusters with very many databases. */
+const databasesMax = 100
 
 /** With the connections of `readFacts`, about as many as a start uses at the same time. */
 const connectionsAhead = 8

@@ -104,14 +104,7 @@ export class CommandStore {
 
   /** Returns the open commands for this process that it has not begun to execute, oldest first. */
   async waiting(incarnation: string, generation: number): Promise<WaitingCommand[]> {
-    const filter = {
-      schemaVersion,
-      generation,
-      closed: false,
-      'to.incarnation': incarnation,
-      [`taken.${incarnation}`]: { $exists: false },
-    }
-    const found = await this.#find(filter, { sort: { givenAt: 1 } })
+    const found = await this.#find(waitingFor(incarnation, generation), { sort: { givenAt: 1 } })
     return found.map(({ _id, command, request, filter, abortsBefore, sender }) => {
       const optional = { request, filter, abortsBefore }
       const set = Object.fromEntries(Object.entries(optional).filter(([, value]) => value !== undefined))
@@ -172,6 +165,22 @@ export class CommandStore {
     const { reply, failed } = await this.#metadata.write(command)
     if (failed[0]) throw this.#metadata.refused(failed[0], command)
     return reply
+  }
+}
+
+/** Returns the collection and a pipeline that finds a document if, and only if, `waiting` returns a command. */
+export function anyWaiting(incarnation: string, generation: number): { collection: string; pipeline: Document[] } {
+  const pipeline = [{ $match: waitingFor(incarnation, generation) }, { $limit: 1 }, { $project: { _id: 1 } }]
+  return { collection, pipeline }
+}
+
+function waitingFor(incarnation: string, generation: number): Document {
+  return {
+    schemaVersion,
+    generation,
+    closed: false,
+    'to.incarnation': incarnation,
+    [`taken.${incarnation}`]: { $exists: false },
   }
 }
 

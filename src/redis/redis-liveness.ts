@@ -34,6 +34,7 @@ return {now[1] .. string.format('%06d', now[2]), redis.call('HVALS', KEYS[1])}
 export class RedisLiveness implements Liveness {
   readonly ttlMS: number
   onNotified: (() => void) | null = null
+  readonly inRounds = null
   readonly #commands: RedisConnection
   /** A separate connection, because Redis accepts no other commands on a connection that has subscribed. */
   readonly #notifications: RedisConnection
@@ -76,6 +77,10 @@ export class RedisLiveness implements Liveness {
         return observedInstance(parsed(row.slice(space + 1)), ageMS, this.ttlMS)
       }),
     )
+  }
+
+  recentInstances(): null {
+    return null
   }
 
   async remove(id: string): Promise<void> {

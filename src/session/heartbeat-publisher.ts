@@ -18,11 +18,25 @@ export interface HeartbeatPublisherParts {
   /** Reports this instance's own progress. */
   reporter: { progress(): Progress }
   /** Polled for commands that were passed on to this instance. */
-  commands: Pick<PeerCommands, 'poll'>
+  commands: Pick<PeerCommands, 'pollIfDue'>
   context: RetryContext
 }
 
 const heartbeatMS = 1_000
+/**
+ * While only times have changed in this instance's progress, a heartbeat follows after this share of the time after which
+ * an instance without heartbeats counts as lost.
+ */
+const unchangedShare = 0.3
+/** Timers run a little late or early. */
+const timerMarginMS = 100
+/** Fields of the progress that change all the time, also while nothing happens. */
+const times = new Set([
+  ...['lagTimeSeconds', 'estimatedOplogTimeRemaining', 'oplogSecondsRemaining', 'estimatedSecondsToCatchUp'],
+  ...['pingLatencyMs', 'commit'],
+])
+/** A publication uses what a round of the coordination has read about the other instances within this time, ms. */
+const recentMS = 1_500
 const lostForSeconds = 24 * 60 * 60
 /**
  * States in which an instance may coordinate. In another state it may coordinate only while no other live instance is
@@ -42,6 +56,8 @@ export class HeartbeatPublisher {
   #state: PublicState = 'IDLE'
   /** The rows of all instances as of the last read. */
   #observed: ObservedInstance[] = []
+  /** The heartbeat that was stored last, without times, and when (ms, `performance.now()`). */
+  #published = { content: '', at: Number.NEGATIVE_INFINITY }
   readonly #heartbeats = pLimit(1)
   #again = false
   #aside: Promise<void> | null = null
@@ -61,10 +77,12 @@ export class HeartbeatPublisher {
     if (this.#timer) return
     this.#timer = setInterval(() => {
       this.#publishSoon()
-      this.#parts.commands.poll()
+      this.#parts.commands.pollIfDue()
       if (withLag.includes(this.#state)) this.#parts.current.session?.figures.keepTime()
     }, heartbeatMS)
     this.#timer.unref()
+    // The row of an earlier heartbeat may have been removed.
+    this.#published = { content: '', at: Number.NEGATIVE_INFINITY }
     this.#publishSoon()
     await this.#heartbeats(() => {})
   }
@@ -172,7 +190,7 @@ export class HeartbeatPublisher {
 
   /** The other instances as of their last heartbeats, and this one as it is now. */
   async report(): Promise<InstancesReport> {
-    await this.#readInstances().catch(() => {}) // on failure, reports the rows of the last read
+    await this.#readInstances(0).catch(() => {}) // on failure, reports the rows of the last read
     const rows = this.#observed.filter(({ id }) => id !== this.#parts.id).map(rowOf)
     const session = this.#parts.current.session
     if (session) rows.push(this.#own(session))
@@ -214,10 +232,15 @@ export class HeartbeatPublisher {
     if (!session || this.#parts.context.signal.aborted) return
     const { coordinator, partitions, progress } = this.#own(session)
     const { id, incarnation } = this.#parts
-    const sentAt = hostClocks.now()
-    await session.liveness.publish({ id, incarnation, coordinator, partitions, progress })
-    session.failureDetector?.acknowledged(sentAt)
-    await this.#readInstances()
+    const content = JSON.stringify([session.record.generation, coordinator, partitions, progress], withoutTimes)
+    const dueMS = session.liveness.ttlMS * unchangedShare - timerMarginMS
+    if (content !== this.#published.content || performance.now() - this.#published.at >= dueMS) {
+      const [sentAt, at] = [hostClocks.now(), performance.now()]
+      await session.liveness.publish({ id, incarnation, coordinator, partitions, progress })
+      session.failureDetector?.acknowledged(sentAt)
+      this.#published = { content, at }
+    }
+    await this.#readInstances(recentMS)
     // This is not awaited, because the reads wait while the destination is unreachable, and heartbeats must continue.
     this.#aside ??= this.#reportOthers(session)
       .catch((error) => this.#parts.context.onRetry?.('reading the progress of the other instances', error))
@@ -233,9 +256,11 @@ export class HeartbeatPublisher {
     await this.#countOrphaned(session)
   }
 
-  async #readInstances(): Promise<void> {
+  async #readInstances(maxAgeMS: number): Promise<void> {
     const session = this.#parts.current.session
-    if (session) this.#observed = await session.liveness.instances()
+    if (!session) return
+    const recent = maxAgeMS > 0 ? session.liveness.recentInstances(maxAgeMS) : null
+    this.#observed = recent ?? (await session.liveness.instances())
   }
 
   async #countOrphaned(session: SyncSession): Promise<void> {
@@ -248,6 +273,10 @@ export class HeartbeatPublisher {
     for (const [id, bytes] of await session.figures.bytesByInstance()) if (!alive.has(id)) orphaned += bytes
     this.orphanedBytes = orphaned
   }
+}
+
+function withoutTimes(field: string, value: unknown): unknown {
+  return times.has(field) ? undefined : value
 }
 
 export function rowOf(one: ObservedInstance): InstanceRow {

@@ -4,6 +4,10 @@ import type { BothClusters } from '../mongo/cluster.ts'
 type Side = 'source' | 'destination'
 
 const pingsKept = 5
+/** A cluster that answers other commands is pinged this often (ms), so that the round trip stays known. */
+const pingEveryMS = 5_000
+/** A cluster that has answered nothing for this long is pinged at the next call of `measure`, ms. */
+const unansweredMS = 1_000
 /** Assumed round trip before the first ping is answered, ms. It is also the maximum of `slowerMS`. */
 const unknownMS = 1_000
 
@@ -11,6 +15,8 @@ interface Pings {
   /** Durations of the last pings that were answered, ms. */
   durations: number[]
   failed: boolean
+  /** When the last ping was sent (ms, `performance.now()`). */
+  sentAt: number
   underWay: Promise<void> | null
 }
 
@@ -19,8 +25,8 @@ export class RoundTrips {
   readonly #clusters: BothClusters
   readonly #meter: WorkMeter | null
   readonly #pings: Record<Side, Pings> = {
-    source: { durations: [], failed: false, underWay: null },
-    destination: { durations: [], failed: false, underWay: null },
+    source: { durations: [], failed: false, sentAt: Number.NEGATIVE_INFINITY, underWay: null },
+    destination: { durations: [], failed: false, sentAt: Number.NEGATIVE_INFINITY, underWay: null },
   }
 
   /** @param meter receives the duration of each ping that was answered */
@@ -30,18 +36,28 @@ export class RoundTrips {
   }
 
   /**
-   * Pings each cluster that has no ping under way, so that a cluster that does not answer delays only its own pings.
-   * @param onSource called when the source has answered
+   * Pings each cluster that has no ping under way, so that a cluster that does not answer delays only its own pings. A
+   * cluster that answers other commands is pinged only every `pingEveryMS`: each reply contains its cluster time, and a
+   * ping costs an idle instance about as much CPU as any other command.
+   * @param onSource called when the source has answered a ping
+   * @param requested true to ping the source in any case
    */
-  measure(onSource: () => void): void {
-    this.#ping('source', onSource)
-    this.#ping('destination', () => {})
+  measure(onSource: () => void, requested: boolean): void {
+    if (requested || this.#isDue('source')) this.#ping('source', onSource)
+    if (this.#isDue('destination')) this.#ping('destination', () => {})
+  }
+
+  #isDue(side: Side): boolean {
+    const { failed, sentAt } = this.#pings[side]
+    const now = performance.now()
+    return failed || now - sentAt >= pingEveryMS || now - this.#clusters[side].answeredAt > unansweredMS
   }
 
   #ping(side: Side, answered: () => void): void {
     const pings = this.#pings[side]
     const ping = async (): Promise<void> => {
       const began = performance.now()
+      pings.sentAt = began
       try {
         await this.#clusters[side].read('admin', { ping: 1 })
         const ms = performance.now() - began

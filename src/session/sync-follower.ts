@@ -28,7 +28,7 @@ export interface SyncFollowerParts {
 }
 
 /** The longest wait while nothing is to be done, ms. The next round of the coordination usually ends it earlier. */
-const quietMS = 1_000
+const quietMS = 1_500
 /** How often a paused or failed coordinator checks whether a commit has to be undone, ms. */
 const idlePollMS = 500
 /** The interval doubles after each failed step, up to this, ms. */
@@ -61,6 +61,8 @@ export class SyncFollower {
   #reported = false
   /** How far this instance was when the state was read last; undefined before the first read. */
   #part: CommitPart | undefined
+  /** The revision of the state that was reported last; null before the first report. */
+  #reportedRevision: number | null = null
   /** Number of failed commit attempts in the state that was read last; null before the first read. */
   #failures: number | null = null
   /** Number of steps that failed in a row. */
@@ -167,6 +169,9 @@ export class SyncFollower {
     const { session, report, part } = this.#parts
     const { view } = session.peers
     session.verification.observed(view.convergences)
+    // A state without a new revision is the same. For the machine's guards, a repeated report would change nothing.
+    if (view.revision === this.#reportedRevision) return
+    this.#reportedRevision = view.revision
     report({ type: 'sync.observed', sync: view })
     const { failures, failure } = view
     const isOurs = part() !== null && this.#failures !== null && failures > this.#failures

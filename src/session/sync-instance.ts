@@ -319,6 +319,12 @@ export class SyncInstance {
       atStep,
       onLeaseLost: (reason) => this.#leaseLost(session, reason),
     })
+    const { inRounds: heartbeats } = session.liveness
+    const { othersInRounds: positions } = session.figures
+    session.coordination.alsoRead.all = [
+      ...[this.commands.inRounds(session), positions],
+      ...(heartbeats ? [heartbeats] : []),
+    ]
     session.lease.onTaken = () => this.#stored.begin()
     session.otherSyncs.begin((failure) => {
       const report = { type: 'worker.failed', failure } as const

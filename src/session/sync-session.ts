@@ -151,6 +151,7 @@ export class SyncSession {
     this.#selection = new Selection(source, record.configuration, record.configuration.timeseries)
     this.peers = new Peers({ coordination, store, liveness, id: owner.id })
     const { peers } = this
+    coordination.mayRest = () => peers.sync.matches('replicating')
     this.#preloaded = new PreloadedState(peers, lease)
     const clusters = { source, destination }
     const sharedStream = new SharedStream()

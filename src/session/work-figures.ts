@@ -1,9 +1,11 @@
+import type { Timestamp } from 'mongodb'
 import type { Coordination } from '../coordination/coordination.ts'
+import type { RoundPart } from '../coordination/round-parts.ts'
 import { type ClusterTime, earlierOf, laterOf, secondsOf } from '../domain/cluster-time.ts'
 import { indexBuildingOf } from '../domain/index-building.ts'
 import type { IndexBuilding } from '../domain/progress.ts'
 import type { WorkMeter } from '../domain/work-meter.ts'
-import type { Cluster } from '../mongo/cluster.ts'
+import { type Cluster, fromTimestamp } from '../mongo/cluster.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { AppliedPace } from './applied-pace.ts'
 import { RoundTrips } from './round-trips.ts'
@@ -14,6 +16,8 @@ const paceSamplesMax = 6
 /** Applied times are whole seconds, so an estimate from fewer samples would vary too much. */
 const trendSamplesMax = 31
 const trendSpanMinMS = 9_000
+/** If a round of the coordination has read the positions within this time, `readOthers` does not, ms. */
+const recentMS = 1_500
 
 export interface WorkFiguresParts {
   source: Cluster
@@ -32,6 +36,7 @@ export class WorkFigures {
   #appliedTime: ClusterTime = 0n
   /** Applied time of the partition with the greatest lag, whichever instance owns it, as `readOthers` last read it. */
   #others: ClusterTime = 0n
+  #othersReadAt = Number.NEGATIVE_INFINITY
   readonly #pace = new AppliedPace(paceSamplesMax)
   readonly #trend = new AppliedPace(trendSamplesMax, trendSpanMinMS)
   /** The partitions that this instance owned at the last sample of `#trend`. */
@@ -57,8 +62,8 @@ export class WorkFigures {
 
   /**
    * Samples the applied time, and pings the source to update its cluster time, which each reply contains
-   * (`operationTime`). Without the ping the lag would not grow while writes to the destination fail, because no events
-   * are read then.
+   * (`operationTime`), unless it has just answered another command. Without the ping the lag would not grow while writes
+   * to the destination fail, because no events are read then.
    */
   keepTime(): void {
     const { latest, isOpen } = this.#parts.runs
@@ -72,7 +77,7 @@ export class WorkFigures {
     this.#trend.add(now, applied)
     this.roundTrips.measure(() => {
       this.#knowsTime = true
-    })
+    }, !this.#knowsTime)
   }
 
   /** Called when the sync runs again. Its lag is then unknown until the source reports its cluster time. */
@@ -109,11 +114,32 @@ export class WorkFigures {
 
   /** Reads the positions of all partitions, if this instance owns none or is a coordinator that does not own all. */
   async readOthers(): Promise<void> {
-    const { coordination, metadata } = this.#parts
-    if (coordination.ownsAll || !this.#parts.runs.isOpen) return
-    if (!coordination.leading && coordination.held.size > 0) return
-    const positions = [...(await metadata.loadPartitions()).values()]
-    if (positions.length > 0) this.#others = positions.map(({ time }) => time).reduce(earlierOf)
+    if (!this.#readsOthers || performance.now() - this.#othersReadAt < recentMS) return
+    const positions = await this.#parts.metadata.loadPartitions()
+    this.#takeOthers([...positions.values()].map(({ time }) => time))
+  }
+
+  /** Reads the same in the rounds of the coordination. */
+  get othersInRounds(): RoundPart {
+    return {
+      collection: 'positions',
+      pipeline: [{ $match: { _id: { $gte: 0 } } }, { $project: { time: 1 } }],
+      isNeeded: () => this.#readsOthers,
+      take: (positions) => {
+        this.#othersReadAt = performance.now()
+        this.#takeOthers(positions.map(({ time }) => fromTimestamp(time as Timestamp)))
+      },
+    }
+  }
+
+  get #readsOthers(): boolean {
+    const { coordination, runs } = this.#parts
+    if (coordination.ownsAll || !runs.isOpen) return false
+    return coordination.leading || coordination.held.size === 0
+  }
+
+  #takeOthers(times: ClusterTime[]): void {
+    if (times.length > 0) this.#others = times.reduce(earlierOf)
   }
 
   /**

@@ -49,6 +49,25 @@ const viewOf = async (id: string): Promise<LeaseView> => {
 const expire = (id: string) => rows('leases').updateOne({ _id: `instance:${id}` }, { $set: { expiresAt: givenUp } })
 
 describe('a read', () => {
+  it('also returns documents of other collections, with the same command', async () => {
+    await leaseOf('a')
+    await rows('positions').insertMany([
+      { _id: '1', n: 1 },
+      { _id: '2', n: 2 },
+    ])
+    const taken: Document[][] = []
+    const part = (collection: string, pipeline: Document[]) => {
+      return { collection, pipeline, take: (documents: Document[]) => void taken.push(documents) }
+    }
+    const { leases, claims } = await store().read([
+      part('positions', [{ $match: { n: 2 } }]),
+      part('members', [{ $limit: 1 }]),
+    ])
+    expect(leases.map(({ id }) => id)).toEqual(['a'])
+    expect(claims.size).toBe(0)
+    expect(taken).toEqual([[{ _id: '2', n: 2 }], []])
+  })
+
   it('returns leases, claims, the revision of the state and whether a barrier is open, with one command', async () => {
     await leaseOf('a')
     await store().claim(3, undefined, 'a#1')

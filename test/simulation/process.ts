@@ -93,6 +93,7 @@ export class Process {
         this.#enterWorkers()
       },
     })
+    if (liveness.inRounds) this.session.coordination.alsoRead.all = [liveness.inRounds]
     const progress = { ...running, mongosyncID: id }
     const current = new CurrentSession()
     current.session = this.session
@@ -101,7 +102,7 @@ export class Process {
       incarnation,
       current,
       reporter: { progress: () => progress },
-      commands: { poll: () => {} },
+      commands: { pollIfDue: () => {} },
       context,
     })
     parts.alter(this)

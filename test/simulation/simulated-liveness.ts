@@ -20,6 +20,8 @@ export class SimulatedLiveness {
     return {
       ttlMS,
       onNotified: null,
+      inRounds: null,
+      recentInstances: () => null,
       publish: async (heartbeat) => {
         await requireAvailable()
         rows.set(heartbeat.id, { heartbeat: structuredClone(heartbeat), at: clock.now })

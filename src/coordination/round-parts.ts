@@ -1,0 +1,27 @@
+import type { Document } from 'mongodb'
+
+/** Documents of another collection of the metadata database that the rounds of the coordination read as well. */
+export interface RoundPart {
+  collection: string
+  pipeline: Document[]
+  /** False while nobody needs the documents. They are then not read. */
+  isNeeded?: () => boolean
+  /** Receives the documents. Must not throw. */
+  take(documents: Document[]): void
+}
+
+/** How often the parts are read, ms. Rounds that follow each other quickly do not all read them. */
+const everyMS = 700
+
+export class RoundParts {
+  #readAt = Number.NEGATIVE_INFINITY
+  all: readonly RoundPart[] = []
+
+  /** The parts that the round which begins now reads. */
+  takeDue(): readonly RoundPart[] {
+    const now = performance.now()
+    if (now - this.#readAt < everyMS) return []
+    this.#readAt = now
+    return this.all.filter(({ isNeeded }) => isNeeded?.() ?? true)
+  }
+}
