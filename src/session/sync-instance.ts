@@ -178,10 +178,7 @@ export class SyncInstance {
     while (existing && !(await this.#restore(existing))) existing = await this.parts.findStored()
   }
 
-  /**
-   * Returns false when other instances reversed the sync while this one waited for its lease. Another record is then
-   * valid.
-   */
+  /** Returns false when other instances reversed the sync while this one waited for its lease. */
   async #restore(record: SyncRecord): Promise<boolean> {
     const { clusters, context: retries, mongosyncID } = this.parts
     const destination = clusters[record.configuration.destination]
@@ -319,12 +316,8 @@ export class SyncInstance {
       atStep,
       onLeaseLost: (reason) => this.#leaseLost(session, reason),
     })
-    const { inRounds: heartbeats } = session.liveness
-    const { othersInRounds: positions } = session.figures
-    session.coordination.alsoRead.all = [
-      ...[this.commands.inRounds(session), positions],
-      ...(heartbeats ? [heartbeats] : []),
-    ]
+    const read = [this.commands.inRounds(session), session.figures.othersInRounds, session.liveness.inRounds]
+    session.coordination.alsoRead.all = read.filter((part) => part !== null)
     session.lease.onTaken = () => this.#stored.begin()
     session.otherSyncs.begin((failure) => {
       const report = { type: 'worker.failed', failure } as const

@@ -311,9 +311,8 @@ export class SyncSession {
 
   #load(signal: AbortSignal, sync: SyncSnapshot, check?: () => Promise<void>): Promise<Replication> {
     const context = { ...this.context, signal }
-    const untilApplicable = () => this.#untilApplicable(false, signal)
-    const selection = this.#selectionOf(sync)
-    return new Replication({ ...this.#replicationParts, selection, context, untilApplicable }).load(check)
+    const parts = { selection: this.#selectionOf(sync), untilApplicable: () => this.#untilApplicable(false, signal) }
+    return new Replication({ ...this.#replicationParts, ...parts, context }).load(check)
   }
 
   /** See `untilApplicable`. */
