@@ -1,5 +1,6 @@
+import { MongoClient } from 'mongodb'
 import { Random } from '../support/random.ts'
-import { ShardedWorkload } from '../support/sharded-workload.ts'
+import { ShardedWorkload, zonesOf } from '../support/sharded-workload.ts'
 import { until } from '../support/until.ts'
 import type { ShardedClusters } from './clusters.ts'
 import { moveAfterCommit, startBalancer } from './destination-chunks.ts'
@@ -89,6 +90,10 @@ export async function migrateSharded(
       new Random(`moves after the commit ${seed}`),
     )
     await migration.compare()
+    await using from = await MongoClient.connect(source.uri)
+    await using to = await MongoClient.connect(destination.uri)
+    const [wanted, existing] = [await zonesOf(from), await zonesOf(to)]
+    if (wanted !== existing) migration.problems.push(`the zones are ${existing}, not ${wanted}`)
     return { counts: workload.counts, ...copies, ...counts }
   })
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { canCommit, commit } from '../support/commits.ts'
 import { ShardedPair, start } from '../support/sharded-pair.ts'
-import { ShardedWorkload } from '../support/sharded-workload.ts'
+import { ShardedWorkload, zonesOf } from '../support/sharded-workload.ts'
 
 const seed = process.env['TANDEM_SEED'] ?? 'one'
 
@@ -23,6 +23,8 @@ async function migrate(pair: ShardedPair, options: Record<string, unknown> = {},
       const shared = [{ $group: ids }, { $match: { n: 2 } }]
       const found = await pair.destinationClient.db('app').collection('repeated').aggregate(shared).toArray()
       expect(found.length).toBeGreaterThan(50)
+      expect(await zonesOf(pair.destinationClient)).toBe(await zonesOf(pair.sourceClient))
+      expect(await zonesOf(pair.sourceClient)).toContain('upper')
     }
     await pair.expectEqual(pair.source ? undefined : ShardedWorkload.shardKeys)
     expect(workload.counts['replace']).toBeGreaterThan(20)
@@ -32,7 +34,8 @@ async function migrate(pair: ShardedPair, options: Record<string, unknown> = {},
 }
 
 describe('a sync from two shards to two', () => {
-  const pair = new ShardedPair({}, {})
+  // With equal names of the shards, the zones of the source are copied.
+  const pair = new ShardedPair({ name: 'workload' }, { name: 'workload' })
   test('ends equal after a random workload with moving documents and chunks, documents that share an _id, and a kill', () =>
     migrate(pair, {}, true))
 })

@@ -28,7 +28,7 @@ const firstSeeds: Record<Break, number> = {
   'barrier-for-all': 3,
   'barrier-unfenced': 5,
   'sync-unguarded': 14,
-  'copy-judged-late': 112,
+  'copy-judged-late': 224,
   'plan-unfenced': 3,
   'plan-removal-unfenced': 3,
   'copy-end-unfenced': 55,

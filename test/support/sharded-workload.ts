@@ -20,6 +20,15 @@ const kinds: Kind[] = [
   { name: 'plain', key: null },
 ]
 
+/** Returns the zone ranges of the workload's collection with zones, as text. */
+export async function zonesOf(client: MongoClient): Promise<string> {
+  const ranges = client
+    .db('config')
+    .collection('tags')
+    .find({ ns: `app.${repeated}` }, { projection: { _id: 0 } })
+  return JSON.stringify(await ranges.sort({ min: 1 }).toArray())
+}
+
 /** The collection whose documents share `_id`s, one in each zone, with the option `repeated`. */
 const repeated = 'repeated'
 /** The value of `k` at which the zones of `repeated` meet. */

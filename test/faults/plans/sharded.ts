@@ -20,7 +20,8 @@ export function shardedPlan(options: ShardedPlanOptions): FaultPlan<ShardedClust
   const faults = shardedFaultKinds.filter((kind) => chosen.includes(kind) && (kind !== 'routers' || routers > 1))
   return {
     open: async () => {
-      const common = { mongoses: routers }
+      // With equal names of the shards, the zones of the source are copied.
+      const common = { mongoses: routers, name: 'chaos' }
       const clusters = await startShardedClusters({ shards, ...common }, { shards: destinationShards, ...common })
       return { ...clusters, source: throughAll(clusters.source), destination: throughAll(clusters.destination) }
     },
