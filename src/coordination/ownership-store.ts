@@ -7,7 +7,7 @@ import { predecessorsOf, writesEnded } from '../mongo/predecessors.ts'
 import { drainedEpoch, isEvicted, leaseFields, syncStateCollection } from '../mongo/stored-names.ts'
 import { type StatementFailure, UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import { closeSessions, type LeaseSessions } from '../mongo/write-sessions.ts'
-import type { RoundPart } from './round-parts.ts'
+import { type RoundPart, takePart } from './round-parts.ts'
 
 /** The coordinator role, or a partition by its number. */
 export type ClaimKey = 'coordinator' | number
@@ -108,7 +108,7 @@ export class OwnershipStore {
     ])
     const partsOf = (part: string): Document[] => rows.filter((row) => row['part'] === part)
     const [leases, claims] = [partsOf('lease'), partsOf('claim')]
-    for (const { collection, take } of also) take(partsOf(collection).map(({ part: _, ...document }) => document))
+    for (const one of also) takePart(one, partsOf(one.collection))
     return {
       revision: (partsOf('sync')[0]?.['revision'] as number | undefined) ?? null,
       hasOpenBarrier: partsOf('barrier').length > 0,

@@ -7,7 +7,7 @@ const restingMS = 1_000
 const activeMS = 5_000
 /**
  * An instance renews its lease every 2.5 s. If a lease was not renewed for this long, rounds follow each other quickly,
- * so that its expiry is found as soon as without rests, ms.
+ * so that its expiry is found less than a second later than without rests, ms.
  */
 const lateMS = 5_000
 

@@ -6,8 +6,17 @@ export interface RoundPart {
   pipeline: Document[]
   /** False while nobody needs the documents. They are then not read. */
   isNeeded?: () => boolean
-  /** Receives the documents. Must not throw. */
+  /** Receives the documents. If it throws, whoever needs them reads them itself. */
   take(documents: Document[]): void
+}
+
+/** Passes the documents on. A document that cannot be read must not prevent the round, which renews claims and leases. */
+export function takePart({ take }: RoundPart, rows: readonly Document[]): void {
+  try {
+    take(rows.map(({ part: _, ...document }) => document))
+  } catch {
+    // The direct read of these documents fails likewise, and reports its error.
+  }
 }
 
 /** How often the parts are read, ms. Rounds that follow each other quickly do not all read them. */

@@ -27,13 +27,13 @@ const heartbeatMS = 1_000
  * While only times have changed in this instance's progress, a heartbeat follows after this share of the time after which
  * an instance without heartbeats counts as lost.
  */
-const unchangedShare = 0.3
+const unchangedShare = 0.2
 /** Timers run a little late or early. */
 const timerMarginMS = 100
 /** Fields of the progress that change all the time, also while nothing happens. */
 const times = new Set([
   ...['lagTimeSeconds', 'estimatedOplogTimeRemaining', 'oplogSecondsRemaining', 'estimatedSecondsToCatchUp'],
-  ...['pingLatencyMs', 'commit'],
+  ...['pingLatencyMs', 'estimatedSeconds'],
 ])
 /** A publication uses what a round of the coordination has read about the other instances within this time, ms. */
 const recentMS = 1_500
@@ -233,9 +233,12 @@ export class HeartbeatPublisher {
     const { coordinator, partitions, progress } = this.#own(session)
     const { id, incarnation } = this.#parts
     const content = JSON.stringify([session.record.generation, coordinator, partitions, progress], withoutTimes)
-    const dueMS = session.liveness.ttlMS * unchangedShare - timerMarginMS
+    // A failure detector counts an instance as lost soon after a heartbeat is missing.
+    const dueMS = session.failureDetector ? 0 : session.liveness.ttlMS * unchangedShare - timerMarginMS
     if (content !== this.#published.content || performance.now() - this.#published.at >= dueMS) {
       const [sentAt, at] = [hostClocks.now(), performance.now()]
+      // If the outcome stays unknown, the next heartbeat is stored in any case.
+      this.#published = { content: '', at }
       await session.liveness.publish({ id, incarnation, coordinator, partitions, progress })
       session.failureDetector?.acknowledged(sentAt)
       this.#published = { content, at }

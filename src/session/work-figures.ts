@@ -126,8 +126,8 @@ export class WorkFigures {
       pipeline: [{ $match: { _id: { $gte: 0 } } }, { $project: { time: 1 } }],
       isNeeded: () => this.#readsOthers,
       take: (positions) => {
-        this.#othersReadAt = performance.now()
         this.#takeOthers(positions.map(({ time }) => fromTimestamp(time as Timestamp)))
+        this.#othersReadAt = performance.now()
       },
     }
   }
