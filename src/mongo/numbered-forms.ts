@@ -15,8 +15,8 @@ export interface NumberedForms {
 /**
  * With fewer statements, a retryable write is cheaper. For every retryable update or delete the server writes an oplog
  * entry and a session record, which takes 1.3 to 2 times the CPU of the plain write. A transaction needs one oplog
- * entry and one record for all of its statements (docs/bench.md, "Numbered writes"). Retryable inserts are recorded per
- * batch.
+ * entry and one record for all of its statements (docs/bench-history.md, "Numbered writes"). Retryable inserts are
+ * recorded per batch.
  */
 const transactionFrom = 8
 
