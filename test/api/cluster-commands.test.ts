@@ -98,7 +98,7 @@ describe('verify', () => {
 describe('rehearse', () => {
   test('has defaults, and takes every option', () => {
     const defaults = { prefix: 'tandem_rehearsal', minutes: 10, megabytes: 64 }
-    const rest = { blockWrites: false, seed: null, json: false, report: null }
+    const rest = { blockWrites: false, reverse: false, stepDowns: false, seed: null, json: false, report: null }
     const clusters = { cluster0: 'mongodb://c', cluster1: 'mongodb://d' }
     const given = ['--cluster0', 'mongodb://c', '--cluster1', 'mongodb://d']
     expect(parseCommandLine(['rehearse', ...given], {})).toEqual({
@@ -106,7 +106,8 @@ describe('rehearse', () => {
       options: { ...clusters, ...defaults, ...rest },
     })
     const all = ['--prefix', 'x', '--minutes', '0.5', '--megabytes', '1', '--blockWrites', '--seed', '7', '--json']
-    expect(parseCommandLine(['rehearse', ...given, ...all, '--report', 'r.md'], {})).toEqual({
+    const others = ['--reverse', '--stepDowns', '--report', 'r.md']
+    expect(parseCommandLine(['rehearse', ...given, ...all, ...others], {})).toEqual({
       kind: 'rehearse',
       options: {
         ...clusters,
@@ -114,6 +115,8 @@ describe('rehearse', () => {
         minutes: 0.5,
         megabytes: 1,
         blockWrites: true,
+        reverse: true,
+        stepDowns: true,
         seed: 7,
         json: true,
         report: 'r.md',

@@ -23,27 +23,32 @@ describe('documents with the same _id on different shards', () => {
     expect(await content('copy')).toEqual(await content('source'))
   }
 
-  it.each<[string, () => Promise<unknown>]>([
-    ['an update', () => on('source').updateOne({ _id: 1, k: 5 }, { $set: { x: 1 } })],
-    ['a replacement', () => on('source').replaceOne({ _id: 1, k: 5 }, { k: 5, x: 1 })],
-    ['a delete', () => on('source').deleteOne({ _id: 1, k: 15 })],
-    ['a change of the shard key in place', () => on('source').updateOne({ _id: 1, k: 5 }, { $set: { k: 6 } })],
-    ['deletes of all of them', () => on('source').deleteMany({ _id: 1 })],
-    ['updates of all of them', () => on('source').updateMany({ _id: 1 }, { $set: { x: 1 } })],
-    [
-      'an update with names that a replacement must not have',
-      () =>
-        on('source').updateMany({ _id: 1 }, [
+  it('an update, a replacement, a delete or a change of the shard key touches no other document', async () => {
+    const works: ((_id: number) => Promise<unknown>)[] = [
+      (_id) => on('source').updateOne({ _id, k: 5 }, { $set: { x: 1 } }),
+      (_id) => on('source').replaceOne({ _id, k: 5 }, { k: 5, x: 1 }),
+      (_id) => on('source').deleteOne({ _id, k: 15 }),
+      (_id) => on('source').updateOne({ _id, k: 5 }, { $set: { k: 6 } }),
+      (_id) => on('source').deleteMany({ _id }),
+      (_id) => on('source').updateMany({ _id }, { $set: { x: 1 } }),
+      // A replacement must not have such names.
+      (_id) =>
+        on('source').updateMany({ _id }, [
           { $replaceWith: { $setField: { field: { $literal: '$a' }, input: '$$ROOT', value: 1 } } },
         ]),
-    ],
-  ])('applies %s, and touches no other document', async (_what, work) => {
-    const entry = await pair({ k: 1 }, splitAt, threeOf(1))
+    ]
+    const entry = await pair(
+      { k: 1 },
+      splitAt,
+      works.flatMap((_, _id) => threeOf(_id)),
+    )
     await using _ = targeted.asked
-    const events = await changes(entry, work)
-    expect(events.length).toBeGreaterThan(0)
-    await apply(entry, events)
-    await expectEqual()
+    for (const [_id, work] of works.entries()) {
+      const events = await changes(entry, () => work(_id))
+      expect(events.length).toBeGreaterThan(0)
+      await apply(entry, events)
+      await expectEqual()
+    }
   })
 
   it('inserts a second and a third one, and moves one of them to another shard and back', async () => {
@@ -92,14 +97,14 @@ describe('documents with the same _id on different shards', () => {
   it('keeps the document that no event names, whichever command fails or is interrupted', async () => {
     // The documents of these _ids do not fit one reply of the server.
     const big = 'x'.repeat(3 * 1024 * 1024)
-    const documents = [1, 2, 3, 4].flatMap((_id) => [5, 25].map((k) => ({ _id, k, big })))
+    const documents = [1, 2, 3].flatMap((_id) => [5, 25].map((k) => ({ _id, k, big })))
     const entry = await pair({ k: 1 }, splitAt, documents)
     await using _ = targeted.asked
     const events = await changes(entry, async () => {
-      for (const _id of [1, 2, 3, 4]) await on('source').updateOne({ _id, k: 5 }, { $set: { x: 1 } })
+      for (const _id of [1, 2, 3]) await on('source').updateOne({ _id, k: 5 }, { $set: { x: 1 } })
     })
     const { cluster } = targeted
-    for (let failing = 0; failing < 4; failing++) {
+    for (let failing = 0; failing < 3; failing++) {
       for (const isCrash of [false, true]) {
         await on('copy').updateMany({ k: 5 }, { $unset: { x: 1 } })
         let writes = 0
@@ -147,7 +152,7 @@ describe('documents with the same _id on different shards', () => {
     const random = new Random(process.env['TANDEM_SEED'] ?? 'repeated')
     const entry = await pair({ k: 1 }, splitAt, [...threeOf(0), ...threeOf(1), { _id: 2, k: 5 }, { _id: 3, k: 15 }])
     await using _ = targeted.asked
-    for (let round = 0; round < 4; round++) {
+    for (let round = 0; round < 2; round++) {
       const events = await changes(entry, () => change(random, 25))
       const batches: ChangeEvent[][] = []
       for (let from = 0; from < events.length; ) {
