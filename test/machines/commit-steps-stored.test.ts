@@ -47,7 +47,8 @@ function evicted(instance: Partial<InstanceContext>) {
     metadataIndexes: { create: () => {} },
     peers: {
       get view() {
-        return sync.matches('committed') ? views.committed : views.converting
+        const isCommitted = sync.matches('committed')
+        return { ...(isCommitted ? views.committed : views.converting), revision: isCommitted ? 2 : 1 }
       },
       worked: { term: 1, attempt: 1 },
       load: async () => sync,
