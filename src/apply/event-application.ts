@@ -106,7 +106,7 @@ export class EventApplication {
   readonly #watermark = new Watermark<StreamPosition>(laneCount)
   readonly #lanes: Lanes<StreamPosition>
   readonly #stream = new AbortController()
-  readonly #failed = new AbortController()
+  readonly #failed = new AbortController() // ends retries after a permanent failure elsewhere
   readonly #documents: ReconcileDependencies
   readonly #copyEnds: CopyEnds
   readonly #gone = new Set<string>()

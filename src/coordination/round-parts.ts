@@ -6,7 +6,7 @@ export interface RoundPart {
   pipeline: Document[]
   /** False while nobody needs the documents. They are then not read. */
   isNeeded?: () => boolean
-  /** Receives the documents. If it throws, whoever needs them reads them itself. */
+  /** Receives the documents. If it throws, they count as not read, and a command of their own reads them. */
   take(documents: Document[]): void
 }
 

@@ -4,7 +4,7 @@ import { isAddressable, type ShardKey, shardKeyValues } from '../domain/shard-ke
 import type { Cluster } from '../mongo/cluster.ts'
 import { MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
-import { readDocuments } from './read-documents.ts'
+import { type RequestedDocuments, readDocuments } from './read-documents.ts'
 import { movedText, targetOf } from './write-identities.ts'
 
 /**
@@ -56,19 +56,31 @@ export async function existingPlaces(
   const ids = idElements.map((idElement) => idOf(idElement))
   const fields = [...new Set(key.map(({ path }) => path.split('.')[0] as string))]
   const found: Place[] = []
+  for await (const batch of readExisting(destination, entry, { ids, fields })) {
+    // The place contains copies, because a slice of the document's buffer would keep the whole buffer in memory.
+    for (const document of batch)
+      found.push({ idElement: Buffer.from(idElementOf(document)), values: shardKeyValues(document, key) })
+  }
+  return found
+}
+
+/**
+ * Reads documents of the destination.
+ * @throws MovedError if the destination's collection is not in the entry's namespace
+ */
+export async function* readExisting(
+  destination: Cluster,
+  entry: CatalogEntry,
+  requested: RequestedDocuments,
+): AsyncGenerator<Buffer[]> {
   try {
-    for await (const batch of readDocuments(destination, targetOf(entry), { ids, fields }, destination.latest)) {
-      // The place contains copies, because a slice of the document's buffer would keep the whole buffer in memory.
-      for (const document of batch)
-        found.push({ idElement: Buffer.from(idElementOf(document)), values: shardKeyValues(document, key) })
-    }
+    yield* readDocuments(destination, targetOf(entry), requested, destination.latest)
   } catch (error) {
     // Throws the same error as a write does, so that the caller looks for the collection on the destination and not on
     // the source.
     if (renamedTo(error) !== undefined) throw new MovedError(movedText(destination, entry, error))
     throw error
   }
-  return found
 }
 
 function textOf(values: readonly TypedValue[]): string {

@@ -62,8 +62,11 @@ export async function refuseSecond(
   }
   await refuseDuplicate(source, entry, idElementOf(document))
   // The source has only one such document, which was moving between shards. It must be read again.
-  throw new TransientReplyError('a document was read from two shards while it moved')
+  throw readWhileMoving()
 }
+
+export const readWhileMoving = (): Error =>
+  new TransientReplyError('a document was read from two shards while it moved')
 
 /**
  * Throws FatalError DuplicateDocumentId when several of these documents have equal `_id`s, on different shards of the

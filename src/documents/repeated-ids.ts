@@ -4,16 +4,21 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { type ShardKey, shardKeyValues } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
 import { type DocumentsById, readComplete } from './complete-reads.ts'
 import { betweenReadsMS, refuseDuplicate } from './duplicate-ids.ts'
 import { type Identity, idElementOf, identityKey, idOf } from './identity.ts'
-import { readDocuments } from './read-documents.ts'
-import { allSettled, isInsert, type ReconcileDependencies, removeAbsent, replace } from './reconcile-steps.ts'
+import { readExisting } from './placed-elsewhere.ts'
+import {
+  allSettled,
+  isInsert,
+  type ReconcileDependencies,
+  readWhileMoving,
+  removeAbsent,
+  replace,
+} from './reconcile-steps.ts'
 import { shardsOf } from './shards-of.ts'
 import { exactDelete } from './statements.ts'
-import { movedText, targetOf } from './write-identities.ts'
 
 /**
  * Several documents with one `_id`. Each shard enforces the uniqueness of `_id` only for its own documents, so a
@@ -113,7 +118,7 @@ async function writeAll(
   const key = entry.shardKey ?? []
   if (!havePlacesOnce(wanted, key)) {
     await refuseDuplicate(source, entry, idElement, 'the shard key on the destination does not distinguish them')
-    throw new TransientReplyError('a document was read from two shards while it moved')
+    throw readWhileMoving()
   }
   const isIn = (documents: readonly Buffer[], document: Buffer): boolean =>
     documents.some((one) => one.equals(document))
@@ -133,7 +138,7 @@ async function writeAll(
   if (own && shards.every((shard) => shard !== null && shard !== own))
     throw new TransientReplyError('the shard still has an orphaned document with the same _id')
   await refuseDuplicate(source, entry, idElement, 'the destination places two of them on one shard')
-  throw new TransientReplyError('a document was read from two shards while it moved')
+  throw readWhileMoving()
 }
 
 /** @throws MovedError if the destination's collection is not in the entry's namespace */
@@ -143,17 +148,11 @@ async function readDestination(
   idElements: readonly Buffer[],
 ): Promise<DocumentsById> {
   const found: DocumentsById = new Map()
-  try {
-    const batches = readDocuments(destination, targetOf(entry), { ids: idElements.map(idOf) }, destination.latest)
-    for await (const documents of batches) {
-      for (const document of documents) {
-        const id = identityKey(idElementOf(document))
-        found.set(id, [...(found.get(id) ?? []), document])
-      }
+  for await (const documents of readExisting(destination, entry, { ids: idElements.map(idOf) })) {
+    for (const document of documents) {
+      const id = identityKey(idElementOf(document))
+      found.set(id, [...(found.get(id) ?? []), document])
     }
-  } catch (error) {
-    if (renamedTo(error) !== undefined) throw new MovedError(movedText(destination, entry, error))
-    throw error
   }
   return found
 }
