@@ -1,5 +1,6 @@
 import type { Document } from 'mongodb'
 import type { Cluster } from '../mongo/cluster.ts'
+import { ageMS, currentClusterTime } from '../mongo/cluster-age.ts'
 import { code } from '../mongo/errors.ts'
 import { type StatementFailure, UnfencedMetadata } from '../mongo/unfenced-metadata.ts'
 import type { InstanceHeartbeat, Liveness, ObservedInstance } from './liveness.ts'
@@ -11,13 +12,12 @@ const collection = 'members'
 const timeoutMS = 5_000
 /** All rows must fit in one batch, so that no getMore is needed. No sync runs nearly as many instances. */
 const instancesMax = 1_000
-const withAge: Document[] = [{ $limit: instancesMax }, { $set: { ageMS: { $subtract: ['$$NOW', '$at'] } } }]
+const withAge: Document[] = [{ $limit: instancesMax }, { $set: { ageMS: ageMS('$clusterTime', '$at') } }]
 
 /**
- * Stores heartbeats in the metadata database, so that a sync needs no other service. The server's clock gives the time
- * of a heartbeat and the time of a read, so skewed clocks of hosts do not matter. Through mongos it is the router's
- * clock, and the clocks of the routers must agree to well within `ttlMS`. There are no notifications: the other
- * instances see a change at their next read.
+ * Stores heartbeats in the metadata database, so that a sync needs no other service. The destination's cluster time gives
+ * the time of a heartbeat and the time of a read, so skewed clocks of hosts and routers do not matter. Ages are exact to a
+ * second. There are no notifications: the other instances see a change at their next read.
  *
  * Heartbeats are not fenced, because an instance without a lease is alive too.
  */
@@ -41,9 +41,9 @@ export class MongoLiveness implements Liveness {
 
   async publish(heartbeat: InstanceHeartbeat): Promise<void> {
     const { id, ...fields } = storedHeartbeat(heartbeat)
-    // Without $literal, the pipeline would interpret a string that begins with `$` as a field path.
-    const row = { $replaceWith: { $literal: { _id: id, ...fields } } }
-    const update = { q: { _id: id }, u: [row, { $set: { at: '$$NOW' } }], upsert: true }
+    // Earlier releases read `at`.
+    const $currentDate = { at: true, clusterTime: currentClusterTime }
+    const update = { q: { _id: id }, u: { $set: fields, $currentDate }, upsert: true }
     const failed = await this.#write({ update: collection, updates: [update] })
     // Two processes inserted the same new id at the same time. The row exists now, so the next attempt replaces it.
     if (failed?.code === code.duplicateKey) await this.#writeOrThrow({ update: collection, updates: [update] })

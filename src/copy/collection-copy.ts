@@ -6,6 +6,7 @@ import { assert, isStop, StoppedError } from '../domain/errors.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
 import { TrackedWork } from '../domain/tracked-work.ts'
 import { retry } from '../mongo/retry.ts'
+import type { RoundTrips } from '../throttle/in-flight.ts'
 import { convergeSegment } from './converge-segment.ts'
 import type { CopyOrder } from './copy-order.ts'
 import { type CopySegmentParts, copySegment } from './copy-segment.ts'
@@ -94,9 +95,9 @@ export class CollectionCopy {
   }
 
   /** Releases the segments that this instance claimed before a pause, if the lease term is still the same. */
-  begin(): Promise<void> {
+  begin(roundTrips: RoundTrips): Promise<void> {
     const { throttle, destination, metadata, coordination } = this.#parts
-    throttle.watch(destination)
+    throttle.watch(destination, roundTrips)
     this.#beganAt = performance.now()
     return this.#work.run(async () => {
       // Each claim takes a number, so an instance that has taken none in this lease term has claimed nothing.

@@ -3,6 +3,7 @@ import * as v from 'valibot'
 import { refusalNames } from '../domain/errors.ts'
 import { type GivenCommand, type PeerAnswer, peerCommands } from '../domain/peer-command.ts'
 import type { Cluster } from './cluster.ts'
+import { ageMS, currentClusterTime } from './cluster-age.ts'
 import { UnfencedMetadata } from './unfenced-metadata.ts'
 
 const collection = 'commands'
@@ -94,11 +95,10 @@ export class CommandStore {
     to: readonly Addressee[],
     sender: string,
   ): Promise<void> {
-    const expired = { $expr: { $gt: [ageMS, keepMS] } }
+    const expired = { $expr: { $gt: [age, keepMS] } }
     await this.#write({ delete: collection, deletes: [{ q: expired, limit: 0 }] })
-    const fields = { _id: id, schemaVersion, ...given, generation, to, sender, closed: false, taken: {}, answers: {} }
-    // $literal: a pipeline would read a text that begins with `$` as a field path.
-    const u = [{ $replaceWith: { $literal: fields } }, { $set: { givenAt: '$$NOW' } }]
+    const fields = { schemaVersion, ...given, generation, to, sender, closed: false, taken: {}, answers: {} }
+    const u = { $set: fields, $currentDate: { givenAt: true, clusterTime: currentClusterTime } }
     await this.#write({ update: collection, updates: [{ q: { _id: id }, u, upsert: true }] })
   }
 
@@ -121,7 +121,7 @@ export class CommandStore {
    */
   async take(id: string, incarnation: string, withinMS: number): Promise<boolean> {
     const taken = `taken.${incarnation}`
-    const q = { _id: id, closed: false, [taken]: { $exists: false }, $expr: { $lt: [ageMS, withinMS] } }
+    const q = { _id: id, closed: false, [taken]: { $exists: false }, $expr: { $lt: [age, withinMS] } }
     return (await this.#update(q, { $set: { [taken]: true } })) === 1
   }
 
@@ -184,4 +184,5 @@ function waitingFor(incarnation: string, generation: number): Document {
   }
 }
 
-const ageMS = { $subtract: ['$$NOW', '$givenAt'] }
+/** Instances of earlier releases store `givenAt` only, and read it. */
+const age = ageMS('$clusterTime', '$givenAt')

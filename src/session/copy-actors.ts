@@ -36,7 +36,7 @@ export function withCopyActors(current: () => SyncSession): typeof collectionCop
           session.leaveReplication(opened)
         }
       }),
-      begin: fromPromise(() => copy().begin()),
+      begin: fromPromise(() => copy().begin(() => current().figures.roundTrips.fastestMS)),
       survey: fromPromise(() => copy().survey()),
       plan: fromPromise(() => copy().plan()),
       claim: fromPromise(() => copy().claim()),

@@ -83,6 +83,15 @@ export class RoundTrips {
     return Math.max(Math.min(...source.durations, unknownMS), Math.min(...destination.durations, unknownMS))
   }
 
+  /** The fastest of the last few pings of each cluster in ms; 0 before the first one has ended. */
+  get fastestMS(): Record<Side, number> {
+    const fastest = (side: Side): number => {
+      const { durations } = this.#pings[side]
+      return durations.length === 0 ? 0 : Math.min(...durations)
+    }
+    return { source: fastest('source'), destination: fastest('destination') }
+  }
+
   /**
    * Round trip of the last ping in whole milliseconds, rounded up. Returns -1 when the last ping failed, and null
    * before the first ping has ended.

@@ -3,6 +3,7 @@ import { BackOff } from '../domain/back-off.ts'
 import { concurrencyOf, type Limits, type LimitsReport, type LoadLevel, noLimits } from '../domain/limits.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { DestinationPressure } from '../mongo/destination-pressure.ts'
+import { batchBytesFor, InFlight, type RoundTrips } from './in-flight.ts'
 import { Pace } from './pace.ts'
 import { Slots } from './slots.ts'
 
@@ -27,15 +28,19 @@ export class Throttle {
   readonly #loadLevel: LoadLevel
   readonly #backOff: BackOff
   readonly #pace = new Pace()
+  readonly #inFlight = new InFlight()
   readonly #reads = new Slots(() => this.readConcurrency)
   readonly #writes = new Slots(() => this.#backOff.allowed(this.writeConcurrency))
   #limits: Limits = noLimits
+  /** The value of `#atOnce` of which the listeners know. */
+  #lastAtOnce: number
   #watching: { stop(): void } | null = null
   readonly #listeners = new Set<() => void>()
 
   constructor(loadLevel: LoadLevel, backOff: BackOff = new BackOff()) {
     this.#loadLevel = loadLevel
     this.#backOff = backOff
+    this.#lastAtOnce = this.#atOnce
   }
 
   set(limits: Limits): void {
@@ -49,11 +54,16 @@ export class Throttle {
   }
 
   get readConcurrency(): number {
-    return this.#limits.readConcurrency ?? concurrencyOf(this.#loadLevel)
+    return this.#limits.readConcurrency ?? this.#atOnce
   }
 
   get writeConcurrency(): number {
-    return this.#limits.writeConcurrency ?? concurrencyOf(this.#loadLevel)
+    return this.#limits.writeConcurrency ?? this.#atOnce
+  }
+
+  /** The number for reads and writes without a limit of the operator. It grows with the distance of the clusters. */
+  get #atOnce(): number {
+    return this.#inFlight.segmentsAtOnce(concurrencyOf(this.#loadLevel))
   }
 
   /** True if an operator has set a limit, or if an overloaded destination limits the writes. */
@@ -88,8 +98,9 @@ export class Throttle {
   /** The size in bytes of one batch, at most `most`. A slow rate needs small batches. */
   batchBytes(most: number): number {
     const { bytesPerSecond } = this.#pace
-    if (bytesPerSecond === null) return most
-    return Math.min(most, Math.max(batchBytesMin, bytesPerSecond / piecesPerSecond))
+    const affordable = batchBytesFor(this.readConcurrency, most)
+    if (bytesPerSecond === null) return affordable
+    return Math.min(affordable, Math.max(batchBytesMin, bytesPerSecond / piecesPerSecond))
   }
 
   /**
@@ -99,7 +110,11 @@ export class Throttle {
   async read<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     return await this.#reads.run(signal, async () => {
       await this.#pace.earned(signal)
-      return await work()
+      const began = performance.now()
+      const read = await work()
+      this.#inFlight.read(performance.now() - began)
+      this.#adapt()
+      return read
     })
   }
 
@@ -122,7 +137,10 @@ export class Throttle {
       const reason = 'the destination takes several seconds to write a batch of the copy'
       const slow = setTimeout(() => this.#observe(reason), slowWriteMS)
       const written = await work().finally(() => clearTimeout(slow))
-      await this.#pause(signal, performance.now() - began)
+      const tookMS = performance.now() - began
+      this.#inFlight.written(tookMS)
+      this.#adapt()
+      await this.#pause(signal, tookMS)
       return written
     })
   }
@@ -142,9 +160,13 @@ export class Throttle {
     }
   }
 
-  /** Polls the load of the destination while the copy is written, until `unwatch` is called. */
-  watch(destination: Cluster): void {
+  /**
+   * Polls the load of the destination while the copy is written, and adapts the number of batches under way to the
+   * round trips, until `unwatch` is called.
+   */
+  watch(destination: Cluster, roundTrips: RoundTrips): void {
     this.#watching?.stop()
+    this.#inFlight.roundTrips = roundTrips
     const pressure = new DestinationPressure(destination)
     let polling = false
     const poll = async (): Promise<void> => {
@@ -168,6 +190,7 @@ export class Throttle {
     this.#watching = null
     // From now on, the load of the destination limits no writes.
     this.#backOff.reset()
+    this.#inFlight.reset()
     this.#wake()
   }
 
@@ -180,7 +203,12 @@ export class Throttle {
     if (this.#backOff.allowed(this.writeConcurrency) !== before) this.#wake()
   }
 
+  #adapt(): void {
+    if (this.#atOnce !== this.#lastAtOnce) this.#wake()
+  }
+
   #wake(): void {
+    this.#lastAtOnce = this.#atOnce
     this.#reads.changed()
     this.#writes.changed()
     for (const listener of this.#listeners) listener()

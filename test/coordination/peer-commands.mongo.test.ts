@@ -279,11 +279,11 @@ describe('a command given to all', () => {
     const commands = new CommandStore(one.cluster)
     await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }], 'b')
     const collection = one.client.db(metadataDatabase).collection<{ _id: string; givenAt: Date }>('commands')
-    await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 20_001] } } }])
+    await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$givenAt', 22_000] } } }])
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
     // This instance polls. It starts only now, because it would have taken the command while the command was new.
     const a = await member('a')
-    await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$$NOW', 700_000] } } }])
+    await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$givenAt', 700_000] } } }])
     expect((await a.commands.give({ command: 'pause' })).get('a')).toEqual(accepted)
     expect(a.performed).toEqual(['pause'])
     expect(await stored()).toBe(0)

@@ -16,6 +16,7 @@ emptiedClusters((two) => {
 
 const partitions = 1
 const throttle = new Throttle(3)
+const nearby = () => ({ source: 0, destination: 0 })
 const inIdOrder = { decide: async () => null }
 
 /** Returns the catalog entry that an instance loads before the collection is planned. */
@@ -133,14 +134,14 @@ it('a copy that begins again in the same lease term continues its claimed segmen
       alone,
     )
   const former = copyOf()
-  await former.begin()
+  await former.begin(nearby)
   expect(await former.claim()).toHaveLength(1)
   await former.close()
   const clock = vi.spyOn(Date, 'now').mockReturnValue(Date.now() - 3_600_000)
   onTestFinished(() => clock.mockRestore())
   const copy = copyOf()
   clock.mockRestore()
-  await copy.begin()
+  await copy.begin(nearby)
   expect(await copy.claim()).toHaveLength(1)
   await copy.close()
 })
@@ -168,7 +169,7 @@ it.each([
   }
   const coordinator = Object.assign(instance(['follower']), { leading: true, coordinatorEpoch: 3 })
   const copy = follower(catalog, reload, async () => {}, coordinator, loadedInTerm)
-  await copy.begin()
+  await copy.begin(nearby)
   expect(await copy.survey()).toBe(false)
   await copy.plan()
   expect(reads).toBe(reloads)

@@ -20,6 +20,7 @@ interface Row {
 export class StoredCollection {
   readonly #rows = new Map<string, Row>()
   readonly #now: Now
+  #latestMS = Number.NEGATIVE_INFINITY
   readonly #partitionOf: (id: number) => number
 
   constructor(now: Now, partitionOf: (id: number) => number = () => 0) {
@@ -135,13 +136,21 @@ export class StoredCollection {
     return Number(this.evaluate(document, left)) < Number(this.evaluate(document, right))
   }
 
+  /** Cluster time never goes back. As a date it has whole seconds. */
+  #clusterTime(): Date {
+    this.#latestMS = Math.max(this.#latestMS, Math.floor(this.#now() / 1_000) * 1_000)
+    return new Date(this.#latestMS)
+  }
+
   /** Evaluates an aggregation expression that leases and heartbeats use. Dates are compared as milliseconds. */
   evaluate(document: Document, expression: unknown): unknown {
     if (expression === '$$NOW') return new Date(this.#now())
+    if (expression === '$$CLUSTER_TIME') return this.#clusterTime()
     if (typeof expression === 'string' && expression.startsWith('$')) return document[expression.slice(1)]
     if (!isOperators(expression)) return expression
     const [operator, given] = Object.entries(expression as Document)[0] as [string, unknown]
     if (operator === '$literal') return given
+    if (operator === '$toDate') return this.evaluate(document, given)
     const [one, other, otherwise] = (given as unknown[]).map((part) => this.evaluate(document, part))
     switch (operator) {
       case '$add':
@@ -152,6 +161,8 @@ export class StoredCollection {
         return Number(one) < Number(other)
       case '$gte':
         return Number(one ?? Number.NEGATIVE_INFINITY) >= Number(other)
+      case '$ifNull':
+        return one ?? other
       case '$cond':
         return one ? other : otherwise
       default:
@@ -171,6 +182,7 @@ export class StoredCollection {
         else if (operator === '$unset') delete after[path]
         else if (operator === '$max') after[path] = Math.max(after[path] ?? value, value)
         else if (operator === '$inc') after[path] = (after[path] ?? 0) + value
+        else if (operator === '$currentDate') after[path] = value === true ? new Date(this.#now()) : this.#clusterTime()
         else if (operator === '$addToSet') after[path] = union(after[path] ?? [], value['$each'])
         else throw new Error(`unknown update ${operator}`)
       }

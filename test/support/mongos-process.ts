@@ -6,6 +6,7 @@ import { ownEnvironment, resolveMongod, resolveMongos } from './mongo-binaries.t
 import { startServer } from './mongod-process.ts'
 import { bundledStandIn } from './mongos-program.ts'
 import { type ReplicaSet, startReplicaSet } from './replica-set.ts'
+import type { SteppedClock } from './stepped-clock.ts'
 import { until } from './until.ts'
 
 export interface MongosOptions {
@@ -15,6 +16,8 @@ export interface MongosOptions {
   /** Prefix of the names of its processes. */
   name: string
   keyFile: string | null
+  /** Its wall clock; by default the host's. */
+  clock?: SteppedClock | undefined
 }
 
 /**
@@ -70,7 +73,11 @@ async function chooseImplementation(): Promise<(options: MongosOptions) => Promi
   )
 }
 
-function prepareReal(mongos: string, env: Record<string, string>, { port, folder, keyFile }: MongosOptions): Start {
+function prepareReal(
+  mongos: string,
+  env: Record<string, string>,
+  { port, folder, keyFile, clock }: MongosOptions,
+): Start {
   const log = logOf(folder)
   let server: GuardedProcess | null = null
   return {
@@ -85,7 +92,7 @@ function prepareReal(mongos: string, env: Record<string, string>, { port, folder
         name: 'mongos',
         port,
         commandLine,
-        env,
+        env: { ...env, ...clock?.env },
         log,
         output: path.join(folder, 'mongos.out'),
       })
@@ -98,11 +105,12 @@ function prepareReal(mongos: string, env: Record<string, string>, { port, folder
  * Prepares the stand-in's program and its hidden router, a mongod that runs as a shard server but is not a shard of the cluster.
  * The router stops when the program ends for any reason.
  */
-async function prepareStandIn({ port, folder, name, keyFile }: MongosOptions): Promise<Start> {
+async function prepareStandIn({ port, folder, name, keyFile, clock }: MongosOptions): Promise<Start> {
   const router = await startReplicaSet({
     name: `${name}-router`,
     role: 'shardsvr',
     oplogSizeMB: 16,
+    ...(clock ? { clock } : {}),
     ...(keyFile ? { auth: true, keyFile } : {}),
   })
   const asSystem = <T>(work: (client: MongoClient) => Promise<T>): Promise<T> =>

@@ -7,6 +7,7 @@ import { guardPath, removeGuardedPath } from './guarded-process.ts'
 import { prepareMongos, withClient } from './mongos-process.ts'
 import { type ReplicaSet, startReplicaSet, writeKeyFile } from './replica-set.ts'
 import { administratorCredentials, type CustomRole, createUser } from './replica-set-members.ts'
+import type { SteppedClock } from './stepped-clock.ts'
 import { startProxy, type TcpProxy } from './tcp-proxy.ts'
 
 export interface ShardedClusterOptions {
@@ -14,6 +15,8 @@ export interface ShardedClusterOptions {
   shards?: number
   /** Number of mongoses; 1 by default. */
   mongoses?: number
+  /** The wall clock of each mongos; by default the host's. */
+  mongosClocks?: (SteppedClock | null)[]
   /** Prefix of the sets' names: `<name>-shard0`, `<name>-config`. */
   name?: string
   /** Enables access control with a user admin/secret of role root in the cluster and in each shard. */
@@ -115,7 +118,8 @@ export async function startShardedCluster(options: ShardedClusterOptions = {}): 
       together(
         claimed.ports.map((port, index) => {
           const mongosName = `${name}-mongos${index}`
-          return keep(prepareMongos({ name: mongosName, port, folder: path.join(folder, mongosName), keyFile }))
+          const clock = options.mongosClocks?.[index] ?? undefined
+          return keep(prepareMongos({ name: mongosName, port, folder: path.join(folder, mongosName), keyFile, clock }))
         }),
       ),
       together(options.proxied ? claimed.ports.map((port) => keepProxy(startProxy('127.0.0.1', port))) : []),

@@ -1,0 +1,73 @@
+/**
+ * How many batches of a copy are under way at a time, so that a distant cluster has as much to do as a nearby one.
+ *
+ * A batch takes a round trip r and, on the server, a time s. Of n batches that are under way, n × s / (r + s) are on the
+ * server (Little's law). The load level says how many may be there. So n grows with the round trip, and shrinks when the
+ * server takes longer, for example because it is loaded.
+ */
+
+/** Round trip to each cluster in ms; 0 while it is not known. */
+export type RoundTrips = () => { source: number; destination: number }
+
+/** At most this many times the number that the load level allows at the server. */
+const growthMax = 4
+const atOnceMax = 16
+/** Batches of a copy in memory, in bytes. Each segment that is copied has two: one that is read and one that is written. */
+const memoryMax = 64 * 1024 * 1024
+const batchesPerSegment = 2
+/** Weight of the newest duration in the average. */
+const newestShare = 0.1
+/** A fraction of a batch for which no more batches are sent, so that nothing changes for a nearby cluster. */
+const negligible = 0.2
+/** A ping and a batch vary, so a batch never appears to take less time than this on the server, ms. */
+const atServerMinMS = 5
+
+/**
+ * @param base the number of batches that may be at the server
+ * @param roundTripMS to that server
+ * @param batchMS from a request to its reply; null before the first reply
+ */
+export function atOnce(base: number, roundTripMS: number, batchMS: number | null): number {
+  if (batchMS === null) return base
+  const atServerMS = Math.max(atServerMinMS, batchMS - roundTripMS)
+  const wanted = Math.ceil(base * (1 + roundTripMS / atServerMS) - negligible)
+  return Math.max(base, Math.min(wanted, base * growthMax, atOnceMax))
+}
+
+/** The largest batch, in bytes, with which this many segments keep within the memory limit. */
+export function batchBytesFor(segments: number, most: number): number {
+  return Math.min(most, Math.floor(memoryMax / (segments * batchesPerSegment)))
+}
+
+/** The durations of the batches of a copy, and what follows from them. */
+export class InFlight {
+  roundTrips: RoundTrips | null = null
+  #readMS: number | null = null
+  #writeMS: number | null = null
+
+  /** @param tookMS from the request of a batch to its reply */
+  read(tookMS: number): void {
+    this.#readMS = average(this.#readMS, tookMS)
+  }
+
+  written(tookMS: number): void {
+    this.#writeMS = average(this.#writeMS, tookMS)
+  }
+
+  /** The number of segments to copy at a time. Each has at most one read and one write under way. */
+  segmentsAtOnce(base: number): number {
+    if (!this.roundTrips) return base
+    const { source, destination } = this.roundTrips()
+    return Math.max(atOnce(base, source, this.#readMS), atOnce(base, destination, this.#writeMS))
+  }
+
+  reset(): void {
+    this.roundTrips = null
+    this.#readMS = null
+    this.#writeMS = null
+  }
+}
+
+function average(before: number | null, newest: number): number {
+  return before === null ? newest : before + newestShare * (newest - before)
+}

@@ -1,0 +1,105 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { atOnce, batchBytesFor, InFlight } from '../../src/throttle/in-flight.ts'
+
+const mebibyte = 1024 * 1024
+const bases = fc.constantFrom(1, 2, 4, 8)
+const roundTrips = fc.integer({ min: 0, max: 400 })
+const durations = fc.integer({ min: 1, max: 20_000 })
+
+describe('atOnce', () => {
+  it('is what the load level allows, while nothing is known and for a nearby cluster', () => {
+    fc.assert(
+      fc.property(bases, roundTrips, durations, (base, roundTripMS, batchMS) => {
+        expect(atOnce(base, roundTripMS, null)).toBe(base)
+        expect(atOnce(base, 0, batchMS)).toBe(base)
+      }),
+    )
+  })
+
+  it('never falls below what the load level allows, and never exceeds four times that or 16', () => {
+    fc.assert(
+      fc.property(bases, roundTrips, durations, (base, roundTripMS, batchMS) => {
+        const result = atOnce(base, roundTripMS, batchMS)
+        expect(result).toBeGreaterThanOrEqual(base)
+        expect(result).toBeLessThanOrEqual(Math.min(4 * base, 16))
+      }),
+    )
+  })
+
+  it('shrinks when the server takes longer', () => {
+    fc.assert(
+      fc.property(bases, roundTrips, durations, durations, (base, roundTripMS, one, other) => {
+        const [faster, slower] = [Math.min(one, other), Math.max(one, other)].map((ms) => roundTripMS + ms)
+        expect(atOnce(base, roundTripMS, slower as number)).toBeLessThanOrEqual(
+          atOnce(base, roundTripMS, faster as number),
+        )
+      }),
+    )
+  })
+})
+
+it('the batches of all segments fit into 64 MiB', () => {
+  fc.assert(
+    fc.property(fc.integer({ min: 1, max: 16 }), fc.integer({ min: 1, max: 4 * mebibyte }), (segments, most) => {
+      const bytes = batchBytesFor(segments, most)
+      expect(bytes).toBeLessThanOrEqual(most)
+      expect(2 * segments * bytes).toBeLessThanOrEqual(64 * mebibyte)
+      if (segments <= 8) expect(bytes).toBe(most)
+    }),
+  )
+})
+
+/**
+ * A copy to a server that works on `cores` batches at a time, each for `serviceMS`. Returns the batches per second at the end,
+ * and the number under way.
+ */
+function simulate({
+  base,
+  cores,
+  serviceMS,
+  roundTripMS,
+}: Record<'base' | 'cores' | 'serviceMS' | 'roundTripMS', number>) {
+  const inFlight = new InFlight()
+  inFlight.roundTrips = () => ({ source: 0, destination: roundTripMS })
+  const free = Array.from({ length: cores }, () => 0)
+  /** When each batch under way is answered. */
+  const answers: { at: number; sentAt: number }[] = []
+  let [now, answered, atServer] = [0, 0, 0]
+  const send = (): void => {
+    const arrives = now + roundTripMS / 2
+    const core = free.indexOf(Math.min(...free))
+    const ends = Math.max(arrives, free[core] as number) + serviceMS
+    free[core] = ends
+    answers.push({ at: ends + roundTripMS / 2, sentAt: now })
+  }
+  while (now < 60_000) {
+    while (answers.length < inFlight.segmentsAtOnce(base)) send()
+    answers.sort((one, other) => one.at - other.at)
+    const { at, sentAt } = answers.shift() as { at: number; sentAt: number }
+    now = at
+    inFlight.written(at - sentAt)
+    if (now > 30_000) answered++
+    atServer = inFlight.segmentsAtOnce(base)
+  }
+  return { perSecond: answered / ((now - 30_000) / 1_000), underWay: atServer }
+}
+
+it('a distant server gets as much to do as a nearby one, as far as the limits allow', () => {
+  const cases = fc.record({
+    base: fc.constantFrom(2, 4, 8),
+    cores: fc.integer({ min: 1, max: 4 }),
+    serviceMS: fc.integer({ min: 20, max: 400 }),
+    roundTripMS: fc.integer({ min: 1, max: 200 }),
+  })
+  fc.assert(
+    fc.property(cases, (one) => {
+      const near = simulate({ ...one, roundTripMS: 0 })
+      const far = simulate(one)
+      expect(near.underWay).toBe(one.base)
+      const isLimited = far.underWay >= Math.min(4 * one.base, 16)
+      if (!isLimited) expect(far.perSecond).toBeGreaterThan(0.9 * near.perSecond)
+    }),
+    { numRuns: 200 },
+  )
+})
