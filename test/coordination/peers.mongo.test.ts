@@ -1,3 +1,4 @@
+import { Timestamp } from 'mongodb'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { pathOf } from '../../machines/sync-view.ts'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
@@ -84,7 +85,7 @@ describe('a commit', () => {
     const [leader] = await committing()
     await member('d').publish('RUNNING')
     const stored = one.client.db(metadataDatabase).collection<{ _id: string }>('members')
-    await stored.updateOne({ _id: 'd' }, { $set: { at: new Date(1) } })
+    await stored.updateOne({ _id: 'd' }, { $set: { clusterTime: new Timestamp({ t: 1, i: 1 }) } })
     await leader.peers.gathered(never)
   })
 
