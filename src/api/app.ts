@@ -260,7 +260,7 @@ export function createApi(dependencies: ApiDependencies) {
       '/api/v1/limits',
       describeCommand(
         'limit',
-        'Changes the given limits of this instance at once and keeps them across restarts; null removes a limit.',
+        'Changes the given limits of this instance at once; null removes a limit. They survive a restart while there is a sync (not after COMMITTED).',
         { schema: limitsBodySchema, required: true },
         limitsAnswerSchema,
       ),

@@ -195,7 +195,7 @@ export const startBodySchema = objectOf({
     v.pipe(
       v.boolean(),
       v.description(
-        'On a source replica set, also copies in natural order every collection of more than 20 GiB whose sampled ' +
+        'On a source replica set, also copies in natural order every collection of 20 GiB or more whose sampled ' +
           '_ids are random.',
       ),
     ),
