@@ -44,7 +44,7 @@ export interface LiveInstancesParts {
  */
 export async function liveInstances(parts: LiveInstancesParts): Promise<string[]> {
   const renewals = new Map<string, { renewal: string; since: number }>()
-  const ages = new Map<string, number>()
+  const heartbeats = new Map<string, string>()
   const { durationMS = leaseMS } = parts
   for (let isFirst = true; ; isFirst = false) {
     const leases = (await Promise.all(parts.databases.map(readLeases))).flat()
@@ -60,11 +60,11 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
       else if (!known) renewals.set(key, { renewal, since: performance.now() })
       if (!known || performance.now() - known.since < durationMS) unknown.add(id)
     }
-    for (const { id, incarnation, lastSeenSeconds } of await beating(parts.heartbeats)) {
+    for (const { id, incarnation, heartbeatTime } of await beating(parts.heartbeats)) {
       if (ended.has(incarnation)) continue
-      const before = ages.get(incarnation)
-      if (before !== undefined && lastSeenSeconds < before) alive.add(id)
-      ages.set(incarnation, lastSeenSeconds)
+      const before = heartbeats.get(incarnation)
+      if (before !== undefined && heartbeatTime !== before) alive.add(id)
+      heartbeats.set(incarnation, heartbeatTime)
       unknown.add(id)
     }
     if (alive.size > 0) return [...alive].sort()

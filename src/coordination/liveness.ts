@@ -19,6 +19,8 @@ export interface ObservedInstance extends InstanceHeartbeat {
   alive: boolean
   /** Seconds since the last heartbeat, with a fraction, by the store's clock. */
   lastSeenSeconds: number
+  /** When the store received the last heartbeat. Each heartbeat changes it. */
+  heartbeatTime: string
 }
 
 /**

@@ -67,7 +67,7 @@ export class MongoLiveness implements Liveness {
 
   #observed(rows: Document[], elapsedMS: number): ObservedInstance[] {
     const observed = rows.map(({ _id, ageMS, ...row }) =>
-      observedInstance({ id: _id, ...row }, ageMS + elapsedMS, this.ttlMS),
+      observedInstance({ id: _id, ...row }, timeOf(row), ageMS + elapsedMS, this.ttlMS),
     )
     return inOrderOfIds(observed)
   }
@@ -89,4 +89,9 @@ export class MongoLiveness implements Liveness {
   async #write(command: Document): Promise<StatementFailure | undefined> {
     return (await this.#metadata.write(command)).failed[0]
   }
+}
+
+/** Returns the time of a heartbeat. Earlier releases do not store its cluster time. */
+function timeOf({ clusterTime, at }: Document): string {
+  return String(clusterTime ?? Number(at))
 }

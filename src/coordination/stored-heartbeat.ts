@@ -41,9 +41,15 @@ export function storedHeartbeat({
 
 /**
  * Parses a stored heartbeat. Throws FatalError MetadataVersion if it does not have the form of `heartbeatVersion`.
+ * @param heartbeatTime when the store received it
  * @param ageMS time since the heartbeat was stored, by the store's clock
  */
-export function observedInstance(stored: unknown, ageMS: number, ttlMS: number): ObservedInstance {
+export function observedInstance(
+  stored: unknown,
+  heartbeatTime: string,
+  ageMS: number,
+  ttlMS: number,
+): ObservedInstance {
   const parsed = v.safeParse(schema, stored)
   if (!parsed.success) {
     const version = isObject(stored) ? String((stored as { schemaVersion?: unknown }).schemaVersion ?? 'none') : 'none'
@@ -55,7 +61,7 @@ export function observedInstance(stored: unknown, ageMS: number, ttlMS: number):
   }
   const { schemaVersion: _, ...heartbeat } = parsed.output
   // The age is negative after a clock was set back, or after a failover to a server whose clock is behind.
-  return { ...heartbeat, alive: ageMS < ttlMS, lastSeenSeconds: Math.max(0, ageMS) / 1_000 }
+  return { ...heartbeat, alive: ageMS < ttlMS, lastSeenSeconds: Math.max(0, ageMS) / 1_000, heartbeatTime }
 }
 
 /** Sorts by id, so that every store returns the same order. */

@@ -74,7 +74,7 @@ export class RedisLiveness implements Liveness {
       rows.map((row) => {
         const space = row.indexOf(' ')
         const ageMS = (Number(now) - Number(row.slice(0, space))) / 1_000
-        return observedInstance(parsed(row.slice(space + 1)), ageMS, this.ttlMS)
+        return observedInstance(parsed(row.slice(space + 1)), row.slice(0, space), ageMS, this.ttlMS)
       }),
     )
   }

@@ -34,7 +34,7 @@ describe.each([
     await other.publish(heartbeatOf('a'))
     await other.publish(heartbeatOf('B', { partitions: [1] }))
     await liveness.publish(heartbeatOf('b', { partitions: [2] }))
-    const observed = { alive: true, lastSeenSeconds: expect.any(Number) }
+    const observed = { alive: true, lastSeenSeconds: expect.any(Number), heartbeatTime: expect.any(String) }
     const expected = [
       { ...heartbeatOf('B', { partitions: [1] }), ...observed },
       { ...heartbeatOf('a'), ...observed },

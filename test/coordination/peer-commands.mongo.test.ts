@@ -1,4 +1,4 @@
-import type { Document } from 'mongodb'
+import { type Document, Timestamp } from 'mongodb'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { MongoLiveness } from '../../src/coordination/mongo-liveness.ts'
 import { type CommandedSession, PeerCommands } from '../../src/coordination/peer-commands.ts'
@@ -278,12 +278,14 @@ describe('a command given to all', () => {
   it('cannot be taken when it is too old, and is removed by the next command if its sender has crashed', async () => {
     const commands = new CommandStore(one.cluster)
     await commands.give('orphan', { command: 'commit' }, 0, [{ id: 'a', incarnation: '611' }], 'b')
-    const collection = one.client.db(metadataDatabase).collection<{ _id: string; givenAt: Date }>('commands')
-    await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$givenAt', 22_000] } } }])
+    const collection = one.client.db(metadataDatabase).collection<{ _id: string; clusterTime: Timestamp }>('commands')
+    const secondsAgo = (seconds: number): Timestamp =>
+      new Timestamp({ t: Math.floor(Date.now() / 1_000) - seconds, i: 1 })
+    await collection.updateOne({ _id: 'orphan' }, { $set: { clusterTime: secondsAgo(22) } })
     expect(await commands.take('orphan', '611', 20_000)).toBe(false)
     // This instance polls. It starts only now, because it would have taken the command while the command was new.
     const a = await member('a')
-    await collection.updateOne({ _id: 'orphan' }, [{ $set: { givenAt: { $subtract: ['$givenAt', 700_000] } } }])
+    await collection.updateOne({ _id: 'orphan' }, { $set: { clusterTime: secondsAgo(700) } })
     expect((await a.commands.give({ command: 'pause' })).get('a')).toEqual(accepted)
     expect(a.performed).toEqual(['pause'])
     expect(await stored()).toBe(0)

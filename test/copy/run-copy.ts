@@ -21,6 +21,7 @@ export async function runCopy(copy: CollectionCopy, catalog: Catalog, throttle: 
     leaveReplication: () => {},
     runs: { present, awaitBeforeNext: () => {} },
     verification: { copied: () => {} },
+    figures: { roundTrips: { fastestMS: { source: 0, destination: 0 } } },
   } satisfies UsedOfSession
   const session = used as unknown as SyncSession
   const report = await new Promise<WorkerReport>((resolve) => {

@@ -32,6 +32,7 @@ export class SimulatedLiveness {
           ...heartbeat,
           alive: clock.now - at < ttlMS,
           lastSeenSeconds: (clock.now - at) / 1_000,
+          heartbeatTime: String(at),
         }))
         return observed.sort((one, other) => (one.id < other.id ? -1 : 1))
       },
