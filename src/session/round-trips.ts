@@ -14,6 +14,8 @@ const unknownMS = 1_000
 interface Pings {
   /** Durations of the last pings that were answered, ms. */
   durations: number[]
+  /** Duration of the fastest ping so far, ms. */
+  fastest: number | null
   failed: boolean
   /** When the last ping was sent (ms, `performance.now()`). */
   sentAt: number
@@ -25,8 +27,8 @@ export class RoundTrips {
   readonly #clusters: BothClusters
   readonly #meter: WorkMeter | null
   readonly #pings: Record<Side, Pings> = {
-    source: { durations: [], failed: false, sentAt: Number.NEGATIVE_INFINITY, underWay: null },
-    destination: { durations: [], failed: false, sentAt: Number.NEGATIVE_INFINITY, underWay: null },
+    source: { durations: [], fastest: null, failed: false, sentAt: Number.NEGATIVE_INFINITY, underWay: null },
+    destination: { durations: [], fastest: null, failed: false, sentAt: Number.NEGATIVE_INFINITY, underWay: null },
   }
 
   /** @param meter receives the duration of each ping that was answered */
@@ -62,6 +64,7 @@ export class RoundTrips {
         await this.#clusters[side].read('admin', { ping: 1 })
         const ms = performance.now() - began
         pings.durations = [...pings.durations, ms].slice(-pingsKept)
+        pings.fastest = Math.min(ms, pings.fastest ?? ms)
         this.#meter?.durations[side === 'source' ? 'sourcePing' : 'destinationPing'].add(ms)
         pings.failed = false
         answered()
@@ -83,13 +86,10 @@ export class RoundTrips {
     return Math.max(Math.min(...source.durations, unknownMS), Math.min(...destination.durations, unknownMS))
   }
 
-  /** The fastest of the last few pings of each cluster in ms; 0 before the first one has ended. */
+  /** The fastest ping of each cluster so far in ms, which load has delayed the least; 0 before the first one has ended. */
   get fastestMS(): Record<Side, number> {
-    const fastest = (side: Side): number => {
-      const { durations } = this.#pings[side]
-      return durations.length === 0 ? 0 : Math.min(...durations)
-    }
-    return { source: fastest('source'), destination: fastest('destination') }
+    const { source, destination } = this.#pings
+    return { source: source.fastest ?? 0, destination: destination.fastest ?? 0 }
   }
 
   /**

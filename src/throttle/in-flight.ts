@@ -6,9 +6,11 @@
  * server takes longer, for example because it is loaded.
  */
 
-/** Round trip to each cluster in ms; 0 while it is not known. */
+/** Round trip to each cluster without load, in ms; 0 while it is not known. */
 export type RoundTrips = () => { source: number; destination: number }
 
+/** A shorter round trip may as well be the work of a busy machine, and more batches under way would add to it, ms. */
+const nearbyMS = 5
 /** At most this many times the number that the load level allows at the server. */
 const growthMax = 4
 const atOnceMax = 16
@@ -28,7 +30,7 @@ const atServerMinMS = 5
  * @param batchMS from a request to its reply; null before the first reply
  */
 export function atOnce(base: number, roundTripMS: number, batchMS: number | null): number {
-  if (batchMS === null) return base
+  if (batchMS === null || roundTripMS < nearbyMS) return base
   const atServerMS = Math.max(atServerMinMS, batchMS - roundTripMS)
   const wanted = Math.ceil(base * (1 + roundTripMS / atServerMS) - negligible)
   return Math.max(base, Math.min(wanted, base * growthMax, atOnceMax))

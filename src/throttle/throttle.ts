@@ -61,9 +61,13 @@ export class Throttle {
     return this.#limits.writeConcurrency ?? this.#atOnce
   }
 
-  /** The number for reads and writes without a limit of the operator. It grows with the distance of the clusters. */
+  /**
+   * The number of reads and of writes under way without a limit of the operator. It grows with the distance of the clusters,
+   * unless the destination is overloaded.
+   */
   get #atOnce(): number {
-    return this.#inFlight.segmentsAtOnce(concurrencyOf(this.#loadLevel))
+    const atServer = concurrencyOf(this.#loadLevel)
+    return this.#backOff.active ? atServer : this.#inFlight.segmentsAtOnce(atServer)
   }
 
   /** True if an operator has set a limit, or if an overloaded destination limits the writes. */
@@ -71,9 +75,12 @@ export class Throttle {
     return this.#backOff.active !== null || Object.values(this.#limits).some((value) => value != null)
   }
 
+  /** The limits in force. What is added to them over distance limits nothing, so it is not shown. */
   get report(): LimitsReport {
+    const atServer = concurrencyOf(this.#loadLevel)
     const { bytesPerSecond } = this.#limits
-    const { readConcurrency, writeConcurrency } = this
+    const readConcurrency = this.#limits.readConcurrency ?? atServer
+    const writeConcurrency = this.#limits.writeConcurrency ?? atServer
     const active = this.#backOff.active
     return {
       bytesPerSecond,
