@@ -37,8 +37,9 @@ import { readExistingIndexes } from './shard-indexes.ts'
 const unlimited = { timeoutMS: 0 } as const
 
 /**
- * Writes the indexes of the destination's collections without their deferred options. Every command names the
- * collection's UUID, and every method is repeatable: it recognizes what is already done.
+ * Writes the indexes of the destination's collections without their deferred options. Only `buildConflicting` sets one
+ * of them, `unique`. Every command names the collection's UUID, and every method is repeatable: it recognizes what is
+ * already done.
  */
 export class DestinationIndexes {
   readonly #cluster: Cluster
@@ -60,7 +61,10 @@ export class DestinationIndexes {
     this.#mode = mode
   }
 
-  /** True if the indexes of a collection are built only after its copy has ended. */
+  /**
+   * True if `buildIndexes` delays the indexes of a copied collection until its copy has ended, except those that its
+   * shard key needs.
+   */
   get afterCopy(): boolean {
     return buildsAfterCopy(this.#mode)
   }
@@ -92,9 +96,9 @@ export class DestinationIndexes {
   }
 
   /**
-   * Builds wanted indexes that were left out because they differ from another index only in deferred options such as
-   * `unique`. A unique index is built before writes are enabled. A non-unique index is built when the index with which
-   * it conflicts has become unique.
+   * Builds the wanted indexes that are missing. Usually they were left out because they differ from another index only
+   * in their name and in deferred options such as `unique`. A unique index is built before writes are enabled. A
+   * non-unique index is built when the index with which it conflicts has become unique.
    */
   async buildConflicting(entry: CatalogEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#mode === 'never') return
@@ -122,7 +126,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Drops, changes and creates indexes until only deferred options differ. Returns true when anything changed.
+   * Drops, changes and creates indexes until only deferred options differ. Returns true if an index differed, or if
+   * `wanted` differs from `entry.wanted.indexes`, so that the entry must be stored.
    * @param shardKey the shard key that the collection will get
    */
   async followIndexes(
@@ -194,8 +199,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Drops the destination's indexes that are not in `wanted` or that cannot become the wanted index. Returns true if it
-   * dropped one.
+   * Drops the droppable indexes of the collection that are not in `wanted` or cannot become the wanted index of that
+   * name. The last index that supports the shard key is kept. Returns true if it dropped one.
    * @param droppable selects the existing indexes that may be dropped
    * @param known the existing indexes if they were just read
    */
@@ -227,8 +232,9 @@ export class DestinationIndexes {
   }
 
   /**
-   * Converts an index into a TTL index if the source did so, with an expiry that no document reaches. If the server
-   * refuses the change, the index is dropped and then built again with the other missing indexes.
+   * Converts indexes into TTL indexes if the source did so, with the largest expiry that the server accepts: only
+   * documents whose date is more than 68 years ago expire. If the server refuses the change, the index is dropped and
+   * then built again with the other missing indexes.
    */
   async #addExpiry(entry: CatalogEntry, wanted: IndexSpecification[]): Promise<boolean> {
     if (!wanted.some((one) => deferredOptionsOf(one).expireAfterSeconds)) return false
@@ -264,7 +270,7 @@ export class DestinationIndexes {
   }
 
   async #existingIndexes({ database, name, destinationUUID, shardKey }: CatalogEntry): Promise<ExistingIndexes> {
-    assert(destinationUUID, 'the indexes of a collection that has not been created are read')
+    assert(destinationUUID, 'indexes are read before their collection is created')
     const located = { database, name, uuid: destinationUUID, isSharded: shardKey !== null }
     return await readExistingIndexes(this.#cluster, located)
   }
@@ -319,11 +325,14 @@ export class DestinationIndexes {
     }
   }
 
-  /** Records that the destination refused an index. Returns false for an index that the commit builds. */
+  /**
+   * Records that the destination refused an index. Returns false and records nothing for an index that only conflicts
+   * with another one while `unique` is deferred.
+   */
   #recordRefusal(entry: CatalogEntry, specification: IndexSpecification, failure: unknown): boolean {
     if (codeOf(failure) === undefined || isTransient(failure)) throw failure
     // While `unique` is deferred, two indexes on the same keys conflict. buildConflicting builds the second at commit.
-    if (codeOf(failure) === code.indexOptionsConflict && conflictsWithoutUnique(specification, entry.wanted.indexes)) {
+    if (codeOf(failure) === code.indexOptionsConflict && conflictsWhileDeferred(specification, entry.wanted.indexes)) {
       return false
     }
     this.refused.set(
@@ -358,6 +367,6 @@ export class DestinationIndexes {
  * True if the collection has another index that differs from this one only in its name, `unique` and other deferred
  * options.
  */
-function conflictsWithoutUnique(specification: IndexSpecification, all: IndexSpecification[]): boolean {
+function conflictsWhileDeferred(specification: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(specification) && sameButForName(one, specification))
 }
