@@ -178,7 +178,7 @@ test('starts and filters that would bring two databases together are refused, an
       { ...remap(['shop', 'Other']), ...only('shop', 'zoo') },
       422,
       'DestinationNotEmpty',
-      /Other\.things \(on the source: shop\.things\), which is to be synced/,
+      /Other\.things \(on the source: shop\.things\), whose name is selected for the sync/,
     ],
   ]
   for (const [body, status, error, description] of refused) {
