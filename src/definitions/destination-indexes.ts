@@ -45,10 +45,11 @@ export class DestinationIndexes {
   readonly #cluster: Cluster
   readonly #mode: BuildIndexes
   /**
-   * For each collection, by its UUID on the source, the last index that the destination refused to build, as text for
-   * an error. The collection's next DDL and the commit try again.
+   * The last index of a collection that the destination refused to build, as text for an error. The collection's next
+   * DDL and the commit try again. The key is the entry, so a refusal ends when the collection leaves the catalog, however
+   * it leaves.
    */
-  readonly refused = new Map<string, string>()
+  readonly #refused = new WeakMap<CatalogEntry, string>()
   readonly builds = new BuildsUnderWay()
   /**
    * Returns true if the work in progress must stop. It is called between commands, and StoppedError is thrown if it
@@ -159,7 +160,7 @@ export class DestinationIndexes {
    * @param wanted the source's definition, with all of its indexes
    */
   isFollowed(entry: CatalogEntry, existing: ExistingDefinition, wanted: CollectionDefinition): boolean {
-    if (entry.awaitsIndexes || entry.refusedIndexes.length > 0 || this.refused.has(entry.uuid)) return false
+    if (entry.awaitsIndexes || entry.refusedIndexes.length > 0 || this.#refused.has(entry)) return false
     if (collModOptions(existing.options, wanted.options).length > 0) return false
     const included = this.included(wanted.indexes, entry.shardKey)
     if (this.missingIndexes(existing.indexes, included).length > 0) return false
@@ -175,6 +176,12 @@ export class DestinationIndexes {
     const { shardKey } = entry
     const supporting = shardKey ? existing.indexes.filter((one) => supportsShardKey(one, shardKey)) : []
     return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
+  }
+
+  /** Returns an index that the destination has refused to build in one of these collections, as text for an error. */
+  refusedIn(entries: readonly CatalogEntry[]): string | undefined {
+    const refusing = entries.find((entry) => this.#refused.has(entry))
+    return refusing && this.#refused.get(refusing)
   }
 
   /**
@@ -294,7 +301,7 @@ export class DestinationIndexes {
     due = this.#due(entry, wanted),
     existing: IndexSpecification[] | null = null,
   ): Promise<boolean> {
-    this.refused.delete(entry.uuid)
+    this.#refused.delete(entry)
     entry.refusedIndexes = []
     if (this.#mode === 'never' || due.length === 0) return false
     const missing = this.missingIndexes(existing ?? (await this.#existingIndexes(entry)).indexes, due)
@@ -335,8 +342,8 @@ export class DestinationIndexes {
     if (codeOf(failure) === code.indexOptionsConflict && conflictsWhileDeferred(specification, entry.wanted.indexes)) {
       return false
     }
-    this.refused.set(
-      entry.uuid,
+    this.#refused.set(
+      entry,
       `index ${indexName(specification)} of ${this.#cluster.names.shown(namespace(entry.database, entry.name))} (${errorText(failure)})`,
     )
     return true
