@@ -36,9 +36,7 @@ export const repairedMax = 1_000_000
 export interface Repaired {
   /** Number of documents that were reconciled. */
   documents: number
-  /**
-   * The namespaces of the collections that must be converged, because they were not repaired, by source UUID.
-   */
+  /** The namespaces of the collections that must be converged, because they were not repaired, by source UUID. */
   unrepaired: Map<string, string>
 }
 
