@@ -202,7 +202,7 @@ test('starts and filters that would bring two databases together are refused, an
   const check = await tandem.post('check', { source: 'cluster0', destination: 'cluster1', ...only('store') })
   expect(check.body).toMatchObject({
     findings: expect.arrayContaining([
-      expect.objectContaining({ name: 'DestinationNotEmpty', message: expect.stringContaining('store.things, which') }),
+      expect.objectContaining({ name: 'DestinationNotEmpty', message: expect.stringContaining('store.things, whose') }),
     ]),
   })
   await canCommit(tandem)
