@@ -11,8 +11,9 @@ import type { Tombstone } from '../mongo/tombstone-store.ts'
 
 const tombstonesAtOnce = 500
 /**
- * Changes of all collections wait during a turn, and one batch of events is routed between two turns. A turn reconciles
- * more tombstones than such a batch can add, so all tombstones are reconciled after a limited number of turns.
+ * During a turn (see `end`), changes of all collections wait, and at most one batch of events is routed between two
+ * turns. A turn reconciles more tombstones than such a batch can add, so all tombstones are reconciled after a limited
+ * number of turns.
  */
 const tombstonesPerTurn = 2 * eventsPerBatch
 
@@ -41,10 +42,10 @@ export class CopyEnds {
 
   /**
    * Ends the copy of this collection for the partitions that are applied here. Called when all segments of the
-   * collection are stored as done. A convergence may have recorded very many tombstones, so batches of events are routed
-   * between two turns. Only one collection has turns at a time, because turns of several collections in a row would
-   * delay events longer. When all partitions have ended the copy, the tombstones are removed while events are applied.
-   * The next call continues a removal that was interrupted.
+   * collection are stored as done. A convergence may have recorded very many tombstones, so they are reconciled in
+   * several turns, and a batch of events can be routed between two turns. Only one collection has turns at a time,
+   * because turns of several collections in a row would delay events longer. When all partitions have ended the copy,
+   * the tombstones are removed while events are applied. The next call continues a removal that was interrupted.
    * @param turn runs the given work while no write is in flight and no event is routed
    */
   async end(entry: CatalogEntry, turn: (work: () => Promise<void>) => Promise<void>): Promise<void> {
@@ -85,7 +86,7 @@ export class CopyEnds {
    * recorded. No other writes may be in flight during a turn. Between two turns, events may be applied as in the state
    * `copying`. The tombstones that they record need no reconciliation, because no insert of the copy is in flight any
    * more. All tombstones of a capped collection are applied in one turn, because their order is part of its content.
-   * @param from the tombstone at which the last turn ended; null for the first turn
+   * @param from the tombstone at which the previous turn ended; null for the first turn
    * @returns the tombstone after which the next turn continues; null when the state is `copied`
    */
   async reconcile(entry: CatalogEntry, from: Tombstone | null = null): Promise<Tombstone | null> {
@@ -95,10 +96,10 @@ export class CopyEnds {
     const most = waitsForCopy(entry) ? Number.POSITIVE_INFINITY : tombstonesPerTurn
     let after = from
     let count = 0
-    const whole = needsOneLane(entry)
-    const ofAll = whole || partitions.size === partitionCount
-    const owned = ofAll ? undefined : { partitions: [...partitions.keys()], count: partitionCount }
-    while (!whole || partitions.has(0)) {
+    const isOneLane = needsOneLane(entry)
+    const readsAll = isOneLane || partitions.size === partitionCount
+    const owned = readsAll ? undefined : { partitions: [...partitions.keys()], count: partitionCount }
+    while (!isOneLane || partitions.has(0)) {
       const tombstones: Tombstone[] = await metadata.tombstones.read(entry.uuid, after, tombstonesAtOnce, owned)
       const last = tombstones.at(-1)
       if (!last) break

@@ -4,8 +4,8 @@ import type { Check } from './check.ts'
 const skewMaxMS = 2_000
 
 /**
- * Warns if the clocks differ. tandem does not order events by these clocks, but it computes the lag from them, and TTL
- * indexes use them.
+ * Warns if the clocks of the source and the destination differ by more than `skewMaxMS`. tandem neither orders events
+ * nor computes the lag by comparing these clocks, but TTL indexes use them.
  */
 export const checkClocks: Check = async ({ source, destination }) => {
   const skew = Math.abs((await offsetOf(source)) - (await offsetOf(destination)))
@@ -15,7 +15,7 @@ export const checkClocks: Check = async ({ source, destination }) => {
       severity: 'warning',
       name: 'ClockSkew',
       message: `the clocks of source and destination differ by ${(skew / 1_000).toFixed(1)} seconds`,
-      remedy: 'synchronize both by NTP: otherwise the lag is wrong, and documents expire at different times',
+      remedy: 'synchronize both by NTP: otherwise documents expire at different times',
     },
   ]
 }

@@ -15,8 +15,8 @@ export const checkTopology: Check = ({ configuration, facts }) => {
       ),
     )
   }
-  const shards = source.topology === 'replicaSet' && destination.topology === 'sharded'
-  if (shards && !configuration.sharding) {
+  const mayShard = source.topology === 'replicaSet' && destination.topology === 'sharded'
+  if (mayShard && !configuration.sharding) {
     findings.push(
       problem(
         'ShardingRequired',
@@ -25,7 +25,7 @@ export const checkTopology: Check = ({ configuration, facts }) => {
       ),
     )
   }
-  if (!shards && configuration.sharding) {
+  if (!mayShard && configuration.sharding) {
     findings.push(
       problem(
         'ShardingNotAllowed',

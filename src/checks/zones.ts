@@ -4,7 +4,10 @@ import { readShards, readZoneRanges, type ZoneRange } from '../mongo/config-data
 import type { Selection } from '../mongo/selection.ts'
 import { type Check, ifAllowed } from './check.ts'
 
-/** Finds zones of the source that cannot be copied, because a shard does not exist on the destination. */
+/**
+ * Warns if zones of the source cannot all be copied, because a shard in one of them has no counterpart on the
+ * destination.
+ */
 export const checkZones: Check = async ({ configuration, source, destination, selection }) => {
   if (!source.sharded || !destination.sharded) return []
   const ranges = await selected(selection, (await ifAllowed(readZoneRanges(source))) ?? [])
@@ -14,13 +17,13 @@ export const checkZones: Check = async ({ configuration, source, destination, se
   const missing = shardsMissing(zones, await readShards(source), await readShards(destination), source)
   if (missing.length === 0) return []
   const named = new Set(ranges.map(({ namespace }) => namespace)).size
-  const others = named > 1 ? ` and of ${named - 1} more` : ''
+  const others = named > 1 ? ` and of ${named - 1} more ${named === 2 ? 'collection' : 'collections'}` : ''
   return [
     {
       severity: 'warning',
       name: 'ZonesNotCopied',
       namespace: first.namespace,
-      message: `the zones of ${first.namespace}${others} are not copied, because the destination has no shard named ${missing.join(' or ')}`,
+      message: `the zones of ${first.namespace}${others} cannot all be copied, because the destination has no shard named ${missing.join(' or ')}`,
       remedy: configuration.namespaceRemap
         ? 'start all instances with --shardNames if the shards only have other names. Otherwise create the zones on the destination before the start, or after COMMITTED, with the names that the databases have there; tandem inventory prints the commands with the names of the source'
         : 'start all instances with --shardNames if the shards only have other names. Otherwise create the zones on the destination before the start, or after COMMITTED; tandem inventory prints the commands',

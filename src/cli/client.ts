@@ -9,7 +9,10 @@ import { type ExitCode, exitCodeOf, exitCodes } from './exit-codes.ts'
 import { findingsText } from './findings.ts'
 import { send } from './send.ts'
 
-/** Sends a command to every instance at the same time: commit and reverse wait until all instances have received it. */
+/**
+ * Sends a command to all given addresses at the same time, because a commit or a reversal begins only when every live
+ * instance has received it.
+ */
 
 /** Width of a table that is written into a file or a pipe. */
 const widthWithoutTerminal = 160
@@ -19,9 +22,9 @@ export interface ClientOutput {
   out: (line: string) => void
   /** Prints messages of the client itself. They are kept apart, so that a script reads only answers from `out`. */
   err: (line: string) => void
-  /** Columns of the terminal that `out` prints to; null if it is not a terminal. JSON is the default then. */
+  /** Width of the terminal in columns; null if `out` does not print to a terminal. JSON is then the default. */
   width: number | null
-  /** Asks the operator before a command that cannot be undone. Absent without a terminal. */
+  /** Asks the operator to confirm `commit` or `reverse`. Absent without a terminal. */
   confirm?: Confirm
 }
 
@@ -34,7 +37,7 @@ export async function runClient(request: ClientRequest, output: ClientOutput): P
     return exitCodes.invalid
   }
   if (!(await isConfirmed(request, output))) {
-    err('not confirmed; nothing was sent')
+    err('not confirmed; the command was not sent')
     return exitCodes.negative
   }
   const { urls, command, access, query } = request

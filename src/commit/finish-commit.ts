@@ -69,14 +69,14 @@ export async function prepareToWrite(parts: CommitParts, read?: BothCatalogs): P
   const { source, destination, catalog, deferredOptions } = parts
   parts.atStep('compareDefinitions')
   const found = await reconcileDiffering(parts, read)
-  const [refused] = parts.destinationDefinitions.indexes.refused.values()
+  const entries = catalog.entries()
+  const refused = parts.destinationDefinitions.indexes.refusedIn(entries)
   if (refused) {
     throw new FatalError(
       'IndexBuildFailed',
       `preparing the commit: the destination cannot build ${refused}. Fix the cause and send resume. ${notLost.progress}`,
     )
   }
-  const entries = catalog.entries()
   const existing = found ?? (await deferredOptions.read(entries))
   await refuseMissing(
     parts,

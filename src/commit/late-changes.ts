@@ -26,7 +26,10 @@ export interface LateChangesParts {
 }
 
 export interface Quiet {
-  /** Up to this time, the source has no late changes other than deletes of documents that had expired. */
+  /**
+   * Up to this time, the source has no changes after the commit timestamp other than deletes of documents that had
+   * expired.
+   */
   until: ClusterTime
   /** Number of documents that expired on the source and were deleted on the destination. */
   expired: number
@@ -39,14 +42,14 @@ const namedMax = 10
  * Reads all changes of synced collections on the source after `since`. When writes are not blocked, the TTL monitor
  * continues to delete documents (on 6.0.27 it pauses while they are blocked), so deletes of documents that had expired
  * are applied. The cutover would lose any other change. If there is one, the function throws FatalError SourceWritten,
- * which names the first such change. Returns the time up to which the source has no other changes (pass it to the next
- * call) and the number of applied deletes.
+ * which names one such change. Returns the time up to which the source has no other changes (pass it to the next call)
+ * and the number of applied deletes.
  */
 export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTime): Promise<Quiet> {
   const { context } = parts
   let expired = 0
   const until = await readSince(parts, since, async (events) => {
-    const { others, expiring } = sorted(parts, events)
+    const { others, expiring } = splitByExpiry(parts, events)
     if (others[0]) throw late(describe(others[0]))
     for (const gone of expiring) {
       const [deleted] = await deletedByUsers(parts, gone)
@@ -62,9 +65,9 @@ export async function applyLateDeletes(parts: LateChangesParts, since: ClusterTi
 
 /**
  * Finds source writes that no check before the commit decision covered. Runs after the destination is unblocked. These
- * writes are on the source only, so the operator must know about each. Deletes of documents that had expired are left
- * out, because these documents expire on the destination, too. If a user of the destination has changed the date of
- * such a document by then, its delete is reported.
+ * writes are on the source only, so their number and the first of them are reported to the operator. Deletes of
+ * documents that had expired are left out, because these documents expire on the destination, too. If a user of the
+ * destination has changed the date of such a document by then, its delete is reported.
  */
 export async function findLateWrites(parts: LateChangesParts, since: ClusterTime): Promise<LateWrites> {
   const found: LateWrites = { total: 0, first: [] }
@@ -73,7 +76,7 @@ export async function findLateWrites(parts: LateChangesParts, since: ClusterTime
     if (found.first.length < namedMax) found.first.push(text)
   }
   await readSince(parts, since, async (events) => {
-    const { others, expiring } = sorted(parts, events)
+    const { others, expiring } = splitByExpiry(parts, events)
     for (const event of others) add(describe(event))
     for (const gone of expiring) for (const text of await deletedByUsers(parts, gone)) add(text)
   })
@@ -85,11 +88,14 @@ interface Deletes {
   entry: CatalogEntry
   /** `_id` elements. */
   ids: Buffer[]
-  /** The time of the last one. */
+  /** The time of the last of these deletes. */
   time: ClusterTime
 }
 
-function sorted({ catalog }: LateChangesParts, events: ChangeEvent[]): { others: ChangeEvent[]; expiring: Deletes[] } {
+function splitByExpiry(
+  { catalog }: LateChangesParts,
+  events: ChangeEvent[],
+): { others: ChangeEvent[]; expiring: Deletes[] } {
   const others: ChangeEvent[] = []
   const expiring = new Map<CatalogEntry, Deletes>()
   for (const event of events) {
@@ -114,8 +120,9 @@ async function deletedByUsers(
 }
 
 /**
- * Passes the changes after `since` to `take`, batch by batch, up to a time that is taken after the call begins. Returns
- * that time. Changes that tandem does not apply are left out. The last batch may contain later changes.
+ * Passes the changes after `since` to `take`, batch by batch, up to the newest time that the source has reported once
+ * an oplog no-op of this call is written. Returns that time. Changes that tandem does not apply are left out. The last
+ * batch may contain later changes.
  */
 async function readSince(
   parts: LateChangesParts,

@@ -19,36 +19,37 @@ export interface RepairParts extends CommitParts {
   differs: (entry: CatalogEntry, idElements: readonly Buffer[]) => Promise<boolean>
 }
 
-/** Rechecks read in one page. */
-const atOnce = 500
-/** Rechecks read in one page when only the collections that differ are needed. */
-const searchedAtOnce = 10_000
+/** Maximum number of rechecks in one page. */
+const pageSize = 500
+/** The same, when only the collections that differ are searched for. */
+const searchedPageSize = 10_000
 /** Maximum number of namespaces in a message. */
 const namedMax = 5
 
 /**
- * Up to this number of differences, each document is repaired by its identity. With more, the whole collections are
- * converged, because ranges are faster to read and compare, resume after a crash, and are shared by all instances.
+ * Up to this number of differences, each document is repaired individually, by its `_id`. With more, the whole
+ * collections are converged: a convergence reads and compares ranges of documents, which is faster, continues after a
+ * crash, and is shared by all instances.
  */
 export const repairedMax = 1_000_000
 
 export interface Repaired {
   /** Number of documents that were reconciled. */
   documents: number
-  /** The collections that must be converged, because they were not repaired: source UUID to namespace. */
+  /** The namespaces of the collections that must be converged, because they were not repaired, by source UUID. */
   unrepaired: Map<string, string>
 }
 
 /**
- * Makes the destination equal to the current source where a verdict found differences. It reconciles definitions first,
- * because an index that the source does not have may reject a document. It then reconciles every document with an open
- * recheck. It does not change collections that another client created on the destination. It can be repeated. Throws
- * RefusedError WrongState when a repair cannot remove the differences.
+ * Removes the differences that a verdict found. It first reconciles the definitions of all databases, because an index
+ * that the source does not have may reject a document. It then reconciles every document with an open recheck. It does
+ * not change collections that another client created on the destination. It can be repeated. Throws RefusedError
+ * WrongState when a repair cannot remove the differences.
  *
- * Two kinds of collections are not repaired but returned: those that another client dropped on the destination, and,
- * when there are more than `most` differences, all that differ.
+ * Two kinds of collections are returned, and their documents are not repaired: those that another client dropped on the
+ * destination, and, when there are more than `differencesMax` differences, all in which a document differs.
  */
-export async function repairDifferences(parts: RepairParts, most: number): Promise<Repaired> {
+export async function repairDifferences(parts: RepairParts, differencesMax: number): Promise<Repaired> {
   const { source, destination, catalog, context, store } = parts
   parts.atStep('repair')
   const missing = await retry('looking for dropped collections', context, () =>
@@ -58,22 +59,22 @@ export async function repairDifferences(parts: RepairParts, most: number): Promi
   const unrepaired = new Map(missing.map((entry) => [entry.uuid, nameOf(entry)]))
   for (const database of await databasesOf(parts)) await repairDefinitions(parts, database, unrepaired)
   const { total } = await store.loadVerdict()
-  const documents = total > most ? 0 : await repairDocuments(parts, unrepaired)
-  if (total > most) await addDiffering(parts, unrepaired)
+  const documents = total > differencesMax ? 0 : await repairDocuments(parts, unrepaired)
+  if (total > differencesMax) await addDiffering(parts, unrepaired)
   if (documents === 0 && unrepaired.size === 0) await refuseForeignOnly(store, destination)
   return { documents, unrepaired }
 }
 
-/** @param missing the collections to leave out; their convergence creates them with their definitions */
+/** @param unrepaired the collections to leave out; their convergence creates them with their definitions */
 async function repairDefinitions(
   parts: RepairParts,
   database: string,
-  missing: ReadonlyMap<string, string>,
+  unrepaired: ReadonlyMap<string, string>,
 ): Promise<void> {
   const { destination, catalog, definitions, destinationDefinitions, context } = parts
   const existing = await retry(`listing ${database}`, context, () => listCollections(destination, database))
   const all = catalog.inDatabase(database)
-  const present = all.filter(({ uuid }) => !missing.has(uuid))
+  const present = all.filter(({ uuid }) => !unrepaired.has(uuid))
   for (const entry of present) {
     const one = existing.find(({ uuid }) => uuid === entry.destinationUUID)
     if (!one) continue
@@ -84,11 +85,14 @@ async function repairDefinitions(
   await definitions.reconcile(database, touched, 'copied').catch(refuseUnfollowed)
 }
 
-/** Reconciles every document with an open recheck. Returns their number. */
+/**
+ * Reconciles the documents with an open recheck, except those of unrepaired collections and of collections that are not
+ * in the catalog. Returns their number.
+ */
 async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<string, string>): Promise<number> {
   const { source, catalog } = parts
   let repaired = 0
-  for await (const page of pages(parts.store, atOnce)) {
+  for await (const page of pages(parts.store, pageSize)) {
     for (const [uuid, idElements] of byCollection(page)) {
       const entry = catalog.get(uuid)
       if (!entry || unrepaired.has(uuid)) continue
@@ -105,7 +109,7 @@ async function repairDocuments(parts: RepairParts, unrepaired: ReadonlyMap<strin
  * a verdict leaves some rechecks of equal documents in the store.
  */
 async function addDiffering({ store, catalog, differs }: RepairParts, unrepaired: Map<string, string>): Promise<void> {
-  for await (const page of pages(store, searchedAtOnce)) {
+  for await (const page of pages(store, searchedPageSize)) {
     for (const [uuid, idElements] of byCollection(page)) {
       const entry = unrepaired.has(uuid) ? undefined : catalog.get(uuid)
       if (entry && (await differs(entry, idElements))) unrepaired.set(uuid, nameOf(entry))
@@ -137,7 +141,7 @@ function nameOf({ database, name }: CatalogEntry): string {
 
 /**
  * Throws RefusedError WrongState when somebody has dropped a collection on the destination and created another
- * namespace with its name. tandem does not drop what it did not create.
+ * collection or a view with its name. tandem does not drop what it did not create.
  */
 async function refuseReplaced({ destination, context }: RepairParts, missing: CatalogEntry[]): Promise<void> {
   for (const entry of missing) {

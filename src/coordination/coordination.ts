@@ -82,7 +82,7 @@ export class Coordination {
       store: this.#store,
       confirmMS: parts.failureDetector?.windowMS ?? 0,
       context,
-      onDrained: () => this.wake(),
+      onEnded: () => this.wake(),
     })
     const campaign = fromPromise<boolean, CampaignInput>(() => this.#campaign())
     this.#election = createActor(electionMachine.provide({ actors: { campaign } }), { input: { self: id } })

@@ -4,16 +4,19 @@ import type { RetryContext } from '../mongo/retry.ts'
 import type { OwnershipStore } from './ownership-store.ts'
 
 export interface EvictionsParts {
-  /** mongosyncID. */
+  /** The mongosyncID of this instance. */
   id: string
   store: OwnershipStore
-  /** How long an evicted instance may still assume that it holds its lease, ms; 0 if leases end only by their duration. */
+  /**
+   * How long an evicted instance may still assume that it holds its lease, ms; 0 without a failure detector, because an
+   * instance then no longer assumes this when its lease has expired.
+   */
   confirmMS: number
   context: Pick<RetryContext, 'onRetry' | 'journal'>
   /**
    * Called when an eviction has succeeded or failed, because the claims of the expired instance may be free by then.
    */
-  onDrained: () => void
+  onEnded: () => void
 }
 
 /**
@@ -30,8 +33,8 @@ export class Evictions {
   }
 
   /**
-   * Begins an eviction for each expired lease whose writes may not have ended, except for this instance's own lease. An
-   * eviction that is already running is not begun again.
+   * Begins an eviction of each instance whose lease has expired and whose writes may not have ended, except of this
+   * instance. An eviction that is already running is not begun again.
    */
   begin(leases: readonly LeaseView[], stopped: AbortSignal): void {
     for (const lease of leases) {
@@ -40,7 +43,7 @@ export class Evictions {
   }
 
   #evict(lease: LeaseView, signal: AbortSignal): void {
-    const { store, confirmMS, context, onDrained } = this.#parts
+    const { store, confirmMS, context, onEnded } = this.#parts
     if (this.#underWay.has(lease.id)) return
     this.#underWay.add(lease.id)
     const began = performance.now()
@@ -58,7 +61,7 @@ export class Evictions {
       .catch((error) => context.onRetry?.(`evicting the instance ${lease.id}`, error))
       .finally(() => {
         this.#underWay.delete(lease.id)
-        onDrained()
+        onEnded()
       })
   }
 }

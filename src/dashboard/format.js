@@ -1,4 +1,4 @@
-/** Formats figures as text. */
+/** Formats and rounds values for display. */
 
 /**
  * @typedef {{ text: string, state?: string, share?: number }} Cell the content of a table cell; `share` is the value of
@@ -28,7 +28,7 @@ export function count(value) {
 }
 
 /**
- * Formats a duration in its two longest units.
+ * Formats a duration in its longest unit that is not 0, and in the next shorter unit unless that is 0.
  * @param {number} seconds
  */
 export function duration(seconds) {
@@ -56,7 +56,7 @@ export function percent(done, all) {
   return done >= all ? 100 : Math.min(99.9, Math.floor((done * 1_000) / all) / 10)
 }
 
-/** @param {number} at milliseconds since the epoch */
+/** @param {number} at Unix time in milliseconds */
 export function clock(at) {
   return new Date(at).toLocaleTimeString('en-GB')
 }

@@ -37,8 +37,8 @@ export interface BalancingReports {
  * `permitMigrations` is set by `setAllowMigrations`, for which the user needs the action moveChunk
  * (src/mongo/s/commands/cluster_set_allow_migrations_cmd.cpp in the server's source).
  *
- * This is repeatable. It makes one attempt of limited time, because writes may be stopped, and the settings can also be
- * made after the commit. A failure is reported and neither fails nor delays the commit.
+ * This is repeatable. It makes one attempt of limited time, because users may be unable to write meanwhile, and the
+ * settings can also be made after the commit. A failure is reported and does not fail the commit.
  */
 export async function copyBalancing(
   source: Cluster,
@@ -102,8 +102,9 @@ async function readSettings(cluster: Cluster): Promise<Map<string, Settings>> {
 
 /**
  * Runs one command for each collection. It stops after a transient error, because the next commands would fail too, and
- * after `timeoutMS`, because users may be waiting. The command cannot name a UUID, but the next commit corrects the
- * effect of a delayed one. So tandem does not wait for a command of unknown outcome (`unfenced`).
+ * after `timeoutMS`, because users may be waiting. The command cannot name a UUID. If a delayed command takes effect on
+ * a collection that was created again, the next attempt of the commit compares the settings again and corrects it. So
+ * tandem does not wait for a command of unknown outcome (`unfenced`).
  */
 async function permitMigrations(
   destination: Cluster,

@@ -32,9 +32,9 @@ export interface ListedDefinition extends ExistingIndexes {
 /**
  * The phase of a sync in which definitions are compared.
  *
- * deferred   While events are applied: the destination does not have the deferred options yet.
- * prepared   At the verdict: capped sizes are restored, unique indexes are `prepareUnique`, and no document
- *            expires yet.
+ * deferred   When a commit begins to prepare the destination, which does not have the deferred options yet.
+ * prepared   When the verifier issues its verdict, the comparison on which the commit depends: capped sizes are
+ *            restored, unique indexes are `prepareUnique`, and no document expires yet.
  */
 export type DefinitionStage = 'deferred' | 'prepared'
 
@@ -111,9 +111,10 @@ function differingIndexes(
     const found = byName.get(indexName(index))
     byName.delete(indexName(index))
     if (!found || incomplete.has(indexName(index))) {
-      // While events are applied, the index may still be built. The commit reports an index that cannot be built. Of
-      // two conflicting indexes, the second is built only after the first has become unique.
-      const mayStillAppear = stage === 'deferred' || conflictsWithoutUnique(index, wanted.indexes)
+      // Before the preparation, the index may still be built. `prepareToWrite` reports an index that cannot be built.
+      // Of two indexes that conflict (`conflictsWhileDeferred`), a missing unique one is built before the verdict, and
+      // a missing non-unique one only after the other has become unique.
+      const mayStillAppear = stage === 'deferred' || conflictsWhileDeferred(index, wanted.indexes)
       if (buildsIndexes && !mayStillAppear) names.push(indexName(index))
     } else if (!found.every((one) => sameIndex(index, one, wanted.options, stage))) names.push(indexName(index))
   }
@@ -121,7 +122,10 @@ function differingIndexes(
   return [...names, ...added.map(([name]) => name)]
 }
 
-/** True for the index that a sharded destination has built itself, because no index of the source supports the shard key. */
+/**
+ * True if the index supports the shard key and no index of the source does: the sharded destination has built it
+ * itself.
+ */
 function isOwnShardKeyIndex(index: IndexSpecification, { indexes, shardKey }: ListedDefinition): boolean {
   if (!shardKey || !supportsShardKey(index, shardKey)) return false
   return !indexes.some((one) => supportsShardKey(one, shardKey))
@@ -148,6 +152,6 @@ function sameIndex(
  * True if another index differs from this one only in its name and its deferred options. Until the commit, the
  * destination can have only one of the two.
  */
-function conflictsWithoutUnique(index: IndexSpecification, all: IndexSpecification[]): boolean {
+function conflictsWhileDeferred(index: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(index) && sameButForName(one, index))
 }

@@ -163,7 +163,7 @@ export class DestinationDefinitions {
     return (await listCollections(this.#cluster, database)).filter((one) => one.type === 'view')
   }
 
-  /** On a sharded destination, this command creates the database. */
+  /** On a sharded destination, creates the database on a chosen primary shard unless it exists. */
   async #assignPrimary(database: string): Promise<void> {
     const { sharding } = this
     if (!sharding) return

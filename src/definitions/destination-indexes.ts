@@ -37,17 +37,19 @@ import { readExistingIndexes } from './shard-indexes.ts'
 const unlimited = { timeoutMS: 0 } as const
 
 /**
- * Writes the indexes of the destination's collections without their deferred options. Every command names the
- * collection's UUID, and every method is repeatable: it recognizes what is already done.
+ * Writes the indexes of the destination's collections without their deferred options. Only `buildConflicting` sets one
+ * of them, `unique`. Every command names the collection's UUID, and every method is repeatable: it recognizes what is
+ * already done.
  */
 export class DestinationIndexes {
   readonly #cluster: Cluster
   readonly #mode: BuildIndexes
   /**
-   * For each collection, by its UUID on the source, the last index that the destination refused to build, as text for
-   * an error. The collection's next DDL and the commit try again.
+   * The last index of a collection that the destination refused to build, as text for an error. The collection's next
+   * DDL and the commit try again. The key is the entry, so a refusal ends when the collection leaves the catalog, however
+   * it leaves.
    */
-  readonly refused = new Map<string, string>()
+  readonly #refused = new WeakMap<CatalogEntry, string>()
   readonly builds = new BuildsUnderWay()
   /**
    * Returns true if the work in progress must stop. It is called between commands, and StoppedError is thrown if it
@@ -60,7 +62,10 @@ export class DestinationIndexes {
     this.#mode = mode
   }
 
-  /** True if the indexes of a collection are built only after its copy has ended. */
+  /**
+   * True if `buildIndexes` delays the indexes of a copied collection until its copy has ended, except those that its
+   * shard key needs.
+   */
   get afterCopy(): boolean {
     return buildsAfterCopy(this.#mode)
   }
@@ -92,9 +97,9 @@ export class DestinationIndexes {
   }
 
   /**
-   * Builds wanted indexes that were left out because they differ from another index only in deferred options such as
-   * `unique`. A unique index is built before writes are enabled. A non-unique index is built when the index with which
-   * it conflicts has become unique.
+   * Builds the wanted indexes that are missing. Usually they were left out because they differ from another index only
+   * in their name and in deferred options such as `unique`. A unique index is built before writes are enabled. A
+   * non-unique index is built when the index with which it conflicts has become unique.
    */
   async buildConflicting(entry: CatalogEntry, which: 'unique' | 'all'): Promise<void> {
     if (this.#mode === 'never') return
@@ -122,7 +127,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Drops, changes and creates indexes until only deferred options differ. Returns true when anything changed.
+   * Drops, changes and creates indexes until only deferred options differ. Returns true if an index differed, or if
+   * `wanted` differs from `entry.wanted.indexes`, so that the entry must be stored.
    * @param shardKey the shard key that the collection will get
    */
   async followIndexes(
@@ -154,7 +160,7 @@ export class DestinationIndexes {
    * @param wanted the source's definition, with all of its indexes
    */
   isFollowed(entry: CatalogEntry, existing: ExistingDefinition, wanted: CollectionDefinition): boolean {
-    if (entry.awaitsIndexes || entry.refusedIndexes.length > 0 || this.refused.has(entry.uuid)) return false
+    if (entry.awaitsIndexes || entry.refusedIndexes.length > 0 || this.#refused.has(entry)) return false
     if (collModOptions(existing.options, wanted.options).length > 0) return false
     const included = this.included(wanted.indexes, entry.shardKey)
     if (this.missingIndexes(existing.indexes, included).length > 0) return false
@@ -170,6 +176,12 @@ export class DestinationIndexes {
     const { shardKey } = entry
     const supporting = shardKey ? existing.indexes.filter((one) => supportsShardKey(one, shardKey)) : []
     return others.length === 1 && supporting.length === 1 && supporting[0] === other && !byName.has(indexName(other))
+  }
+
+  /** Returns an index that the destination has refused to build in one of these collections, as text for an error. */
+  refusedIn(entries: readonly CatalogEntry[]): string | undefined {
+    const refusing = entries.find((entry) => this.#refused.has(entry))
+    return refusing && this.#refused.get(refusing)
   }
 
   /**
@@ -194,8 +206,8 @@ export class DestinationIndexes {
   }
 
   /**
-   * Drops the destination's indexes that are not in `wanted` or that cannot become the wanted index. Returns true if it
-   * dropped one.
+   * Drops the droppable indexes of the collection that are not in `wanted` or cannot become the wanted index of that
+   * name. The last index that supports the shard key is kept. Returns true if it dropped one.
    * @param droppable selects the existing indexes that may be dropped
    * @param known the existing indexes if they were just read
    */
@@ -227,8 +239,9 @@ export class DestinationIndexes {
   }
 
   /**
-   * Converts an index into a TTL index if the source did so, with an expiry that no document reaches. If the server
-   * refuses the change, the index is dropped and then built again with the other missing indexes.
+   * Converts indexes into TTL indexes if the source did so, with the largest expiry that the server accepts: only
+   * documents whose date is more than 68 years ago expire. If the server refuses the change, the index is dropped and
+   * then built again with the other missing indexes.
    */
   async #addExpiry(entry: CatalogEntry, wanted: IndexSpecification[]): Promise<boolean> {
     if (!wanted.some((one) => deferredOptionsOf(one).expireAfterSeconds)) return false
@@ -264,7 +277,7 @@ export class DestinationIndexes {
   }
 
   async #existingIndexes({ database, name, destinationUUID, shardKey }: CatalogEntry): Promise<ExistingIndexes> {
-    assert(destinationUUID, 'the indexes of a collection that has not been created are read')
+    assert(destinationUUID, 'indexes are read before their collection is created')
     const located = { database, name, uuid: destinationUUID, isSharded: shardKey !== null }
     return await readExistingIndexes(this.#cluster, located)
   }
@@ -288,7 +301,7 @@ export class DestinationIndexes {
     due = this.#due(entry, wanted),
     existing: IndexSpecification[] | null = null,
   ): Promise<boolean> {
-    this.refused.delete(entry.uuid)
+    this.#refused.delete(entry)
     entry.refusedIndexes = []
     if (this.#mode === 'never' || due.length === 0) return false
     const missing = this.missingIndexes(existing ?? (await this.#existingIndexes(entry)).indexes, due)
@@ -319,15 +332,18 @@ export class DestinationIndexes {
     }
   }
 
-  /** Records that the destination refused an index. Returns false for an index that the commit builds. */
+  /**
+   * Records that the destination refused an index. Returns false and records nothing for an index that only conflicts
+   * with another one while `unique` is deferred.
+   */
   #recordRefusal(entry: CatalogEntry, specification: IndexSpecification, failure: unknown): boolean {
     if (codeOf(failure) === undefined || isTransient(failure)) throw failure
     // While `unique` is deferred, two indexes on the same keys conflict. buildConflicting builds the second at commit.
-    if (codeOf(failure) === code.indexOptionsConflict && conflictsWithoutUnique(specification, entry.wanted.indexes)) {
+    if (codeOf(failure) === code.indexOptionsConflict && conflictsWhileDeferred(specification, entry.wanted.indexes)) {
       return false
     }
-    this.refused.set(
-      entry.uuid,
+    this.#refused.set(
+      entry,
       `index ${indexName(specification)} of ${this.#cluster.names.shown(namespace(entry.database, entry.name))} (${errorText(failure)})`,
     )
     return true
@@ -358,6 +374,6 @@ export class DestinationIndexes {
  * True if the collection has another index that differs from this one only in its name, `unique` and other deferred
  * options.
  */
-function conflictsWithoutUnique(specification: IndexSpecification, all: IndexSpecification[]): boolean {
+function conflictsWhileDeferred(specification: IndexSpecification, all: IndexSpecification[]): boolean {
   return all.some((one) => indexName(one) !== indexName(specification) && sameButForName(one, specification))
 }

@@ -17,7 +17,7 @@ export interface DifferingParts {
   catalog: Catalog
   /** Returns true if the destination needs no change. It sends no commands. */
   isFollowed: (entry: CatalogEntry, existing: ExistingDefinition, wanted: CollectionDefinition) => boolean
-  /** Selects, from all indexes of a collection with this shard key, those that the sync creates and compares. */
+  /** Returns those of a collection's indexes that the sync creates and compares. They depend on its shard key. */
   included: (all: IndexSpecification[], shardKey: ShardKey | null) => IndexSpecification[]
   /** Returns the databases of a sharded source that were moved, or created again, since their placement was stored. */
   moved: (placements: Placement[]) => Promise<string[]>

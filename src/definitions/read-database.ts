@@ -15,7 +15,7 @@ export interface DatabaseReadParts {
   catalog: Catalog
   /** True if both clusters are sharded, so that the shard keys of the source are those of the destination. */
   followsKeys: boolean
-  /** Selects, from all indexes of a collection with this shard key, those that the sync creates and compares. */
+  /** Returns those of a collection's indexes that the sync creates and compares. They depend on its shard key. */
   included: (all: IndexSpecification[], shardKey: ShardKey | null) => IndexSpecification[]
 }
 

@@ -10,18 +10,20 @@ import { isUnfinishedConversion } from './read-database.ts'
 
 /**
  * A source older than 6.0 emits events for drops and renames, but not for creations, indexes, options or views.
- * Therefore its definitions are read periodically. Collections that are not in the catalog are converged, because
- * events of their documents may have been skipped. All other changed definitions are reconciled. Views are made equal
- * at commit.
+ * Therefore its collections and their options are read periodically, and at commit its indexes as well. Collections
+ * that are not in the catalog are converged, because events of their documents may have been skipped. Changed
+ * definitions of collections in the catalog are reconciled. Views are made equal at commit.
  */
 export interface SilentChanges {
   /** Selected collections of the source that are not in the catalog, by UUID, each with its namespace. */
   unknown: Map<string, string>
-  /** The databases in which a definition in the catalog has changed, each with a description of the first change. */
+  /**
+   * The databases in which the source differs from the catalog in a known collection, each with the first difference.
+   */
   changed: Map<string, string>
 }
 
-/** Selects, from all indexes of a collection with this shard key, those that the sync creates and compares. */
+/** Returns those of a collection's indexes that the sync creates and compares. They depend on its shard key. */
 type IncludedIndexes = (all: IndexSpecification[], shardKey: CatalogEntry['shardKey']) => IndexSpecification[]
 
 /**
@@ -70,7 +72,7 @@ async function findChanges(
   const gone = catalog.inDatabase(database).find(({ uuid }) => !present.has(uuid))
   if (gone) {
     const isRenamed = existing.some(({ uuid }) => uuid === gone.uuid)
-    const what = isRenamed ? 'renamed to a name that the filter excludes' : 'dropped'
+    const what = isRenamed ? 'renamed to a name that the filters do not select' : 'dropped'
     return { unknown, change: `${namespace(database, gone.sourceName)} was ${what}` }
   }
   const located = listed.map(({ uuid, name }) => ({ database, uuid, name }))
@@ -90,7 +92,7 @@ function changeOf(entry: CatalogEntry, one: ListedCollection, indexes?: IndexSpe
   if (entry.sourceName !== one.name || entry.name !== one.name) return `${name} was renamed`
   if (!sameFields(entry.wanted.options, one.options)) return `the options of ${name} were changed`
   const index = indexes ? changedIndex(entry, indexes) : null
-  return index === null ? null : `the index ${index} of ${name} was changed`
+  return index === null ? null : `the index ${index} of ${name} was created, dropped or changed`
 }
 
 /** Returns the name of an index that was created, dropped or changed, or null if no index changed. */

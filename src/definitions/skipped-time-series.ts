@@ -4,10 +4,13 @@ import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { listCollections, listDatabases } from './listing.ts'
 
-/** Number of databases that are listed in parallel. */
+/** Number of databases whose collections are listed in parallel. */
 const atOnce = 4
 
-/** Returns the namespaces of the time-series collections that the sync leaves out, sorted. */
+/**
+ * Returns the namespaces of the source's time-series collections that the filters select and that the sync skips,
+ * sorted.
+ */
 export async function findSkippedTimeSeries(source: Cluster, selection: Selection): Promise<string[]> {
   if (!selection.skipsTimeSeries) return []
   const found: string[] = []

@@ -11,8 +11,9 @@ import { isTransient } from '../mongo/errors.ts'
 const chunksMax = 50_000
 
 /**
- * Returns the shards of the destination that own these documents, in their order; null for a document whose shard is not
- * known. Returns null if the chunks cannot be read. Throws transient errors.
+ * Returns for each document, in the order of `documents`, the shard of the destination that owns it, or null if that is
+ * not known. Returns null if the collection is not sharded, has more than `chunksMax` chunks, or its chunks cannot be
+ * read or do not fit its shard key. Throws transient errors.
  */
 export async function shardsOf(
   destination: Cluster,
@@ -29,6 +30,6 @@ export async function shardsOf(
     return documents.map((document) => map.locate(shardKeyValues(document, key))?.shard ?? null)
   } catch (error) {
     if (isTransient(error)) throw error
-    return null // this user may not read config.chunks
+    return null // for example, this user may not read the config database
   }
 }

@@ -6,8 +6,9 @@ import type { NaturalRead } from './natural-order.ts'
 import type { ShardKey } from './shard-key.ts'
 
 /**
- * One collection of the source that tandem knows. The key is its UUID on the source: names are re-used, UUIDs never
- * are.
+ * One collection of the source that tandem knows. The key is its UUID on the source, because a new collection often
+ * gets the name of an earlier one. A replica set can also create a collection with the UUID of an earlier one
+ * (`createdAgain`).
  *
  * copying   the copy may still insert documents; when event application finds that a document is absent on the source,
  *           it records the identity as a tombstone

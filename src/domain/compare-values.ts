@@ -3,7 +3,8 @@ import { bsonType, decimalParts, embedded, readFields, type TypedValue } from '.
 /**
  * Compares two values as the server orders them under the simple collation
  * (https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/). A decimal128 is compared by its nearest
- * double, so the result may be wrong for a decimal128 and a number that is equal to it or very close.
+ * double, so the result may be wrong for a decimal128 and a number that is equal to it or very close. DBPointer and
+ * code with scope are compared by their bytes, which is not always the server's order.
  */
 export function compareValues(one: TypedValue, other: TypedValue): number {
   const [order, otherOrder] = [orderOf(one), orderOf(other)]
@@ -89,7 +90,10 @@ function compareFields(one: TypedValue, other: TypedValue): number {
   return fields.length - others.length
 }
 
-/** JavaScript compares a bigint with a number by their exact values. */
+/**
+ * Returns the value of a number. An int64 becomes a bigint, because JavaScript compares a bigint with a number by their
+ * exact values.
+ */
 function numeric(value: TypedValue): number | bigint {
   switch (value[0]) {
     case bsonType.int32:

@@ -15,10 +15,10 @@ import {
 
 /**
  * The definition of a collection on the source (`CatalogEntry.wanted`). Until the commit, the destination has a less
- * strict version of it, because some options are deferred: unique indexes are built non-unique, TTL indexes expire
- * nothing, hidden indexes are visible, and capped collections have no practical limit. tandem writes documents in
- * another order than the source did, so a constraint could reject documents that satisfy it on the source. Option
- * values and index keys are copied byte by byte.
+ * strict version of it, because some options are deferred: unique indexes are built non-unique, TTL indexes have the
+ * largest expiry that the server accepts (`neverExpires`), hidden indexes are visible, and capped collections have no
+ * practical limit. tandem writes documents in another order than the source did, so a constraint could reject documents
+ * that satisfy it on the source. Option values and index keys are copied byte by byte.
  */
 export interface CollectionDefinition {
   options: RawFields
@@ -28,7 +28,9 @@ export interface CollectionDefinition {
 
 export type IndexSpecification = RawFields
 
-/** The largest expireAfterSeconds that the server accepts: 68 years. */
+/**
+ * The largest expireAfterSeconds that the server accepts: only documents whose date is more than 68 years ago expire.
+ */
 export const neverExpires = 2_147_483_647
 /** 1 PB, the largest size that the server accepts for a capped collection. */
 export const largestCappedBytes = 1_125_899_906_842_624n

@@ -12,7 +12,8 @@ export function shardUri(uri: string, host: string): string {
   const shard = new ConnectionString(uri)
   const options = shard.searchParams
   for (const [option] of [...options]) if (routerOptions.has(option.toLowerCase())) options.delete(option)
-  // A DNS seed list (mongodb+srv) implies TLS. The shard's connection string has none, so it must enable TLS itself.
+  // A DNS seed list (mongodb+srv) implies TLS. The shard's connection string has no seed list, so it must enable TLS
+  // itself.
   if (shard.isSRV && !options.has('tls') && !options.has('ssl')) options.set('tls', 'true')
   shard.protocol = 'mongodb:'
   shard.hosts = hosts.split(',')

@@ -1,9 +1,9 @@
 import type { Document } from 'mongodb'
 import type { InventoryCluster } from './inventory-cluster.ts'
 
-/** An item that tandem does not sync, such as a user, in the state that it has on one cluster. */
+/** An item that tandem inventory compares, such as a user, in the state that it has on one cluster. */
 export interface Item {
-  /** Identifies the item among those of its kind. It is shown to the user. */
+  /** Identifies the item among the items of its kind. It is printed in the report. */
   name: string
   /** What is compared. Fields that a cluster assigns, such as identifiers and times, are left out. */
   value: Document
@@ -27,7 +27,7 @@ export type Pair =
   | { how: 'extra'; ours: null; theirs: Item }
   | { how: 'different'; ours: Item; theirs: Item }
 
-/** One kind of items that tandem does not sync, such as users or zones. */
+/** A kind of items that tandem does not sync, or not always, such as users or zones. */
 export interface Kind {
   name: string
   /** The privilege that a user needs to read the items, as text. */

@@ -2,7 +2,7 @@ import type { Document } from 'mongodb'
 import { type InventoryCluster, isUnauthorized } from './inventory-cluster.ts'
 import type { Command, Item, Kind, Pair } from './kind.ts'
 import { canonical, shellDatabase, shellText, shellValue } from './shell-text.ts'
-import { inAnyOrder, restrictionsOf } from './users.ts'
+import { inCanonicalOrder, restrictionsOf } from './users.ts'
 
 /** User-defined roles. */
 export const roles: Kind = {
@@ -24,9 +24,9 @@ async function readRoles(cluster: InventoryCluster): Promise<Item[]> {
 }
 
 /**
- * Returns the databases whose roles are read, because `rolesInfo` lists the roles of one database only. A database with
- * roles need not have a collection, so it may be missing in the list of databases. A user who may not read
- * `system.roles` therefore gets only the roles of `admin` and of databases with collections.
+ * Returns the databases whose roles are to be read. One `rolesInfo` command lists the roles of one database only. A
+ * database with roles need not have a collection, so it may be missing from `listDatabases`. A user who may not read
+ * `system.roles` therefore gets only the roles of `admin` and of the user databases that have collections.
  */
 async function databasesWithRoles(cluster: InventoryCluster): Promise<string[]> {
   try {
@@ -41,15 +41,15 @@ async function databasesWithRoles(cluster: InventoryCluster): Promise<string[]> 
 function toItem({ role, db, privileges = [], roles: inherited, authenticationRestrictions }: Document): Item {
   const granted = (privileges as Document[]).map(({ resource, actions }) => ({
     resource,
-    actions: inAnyOrder(actions),
+    actions: inCanonicalOrder(actions),
   }))
   return {
     name: `${role}@${db}`,
     value: {
       role,
       db,
-      privileges: inAnyOrder(granted),
-      roles: inAnyOrder(inherited),
+      privileges: inCanonicalOrder(granted),
+      roles: inCanonicalOrder(inherited),
       authenticationRestrictions: restrictionsOf(authenticationRestrictions),
     },
   }

@@ -35,22 +35,22 @@ function toItem({ user, db, roles, customData, mechanisms, authenticationRestric
     value: {
       user,
       db,
-      roles: inAnyOrder(roles),
+      roles: inCanonicalOrder(roles),
       ...(customData === undefined ? {} : { customData }),
-      ...(db === external ? {} : { mechanisms: inAnyOrder(mechanisms) }),
+      ...(db === external ? {} : { mechanisms: inCanonicalOrder(mechanisms) }),
       authenticationRestrictions: restrictionsOf(authenticationRestrictions),
     },
   }
 }
 
 /** Sorts a list whose order has no meaning, so that two lists can be compared. */
-export function inAnyOrder(values: unknown[] = []): unknown[] {
+export function inCanonicalOrder(values: unknown[] = []): unknown[] {
   return [...values].sort((one, other) => (canonical(one) < canonical(other) ? -1 : 1))
 }
 
 /** Flattens the nested arrays in which the server returns the restrictions, and sorts them. */
 export function restrictionsOf(restrictions: unknown): unknown[] {
-  return inAnyOrder(Array.isArray(restrictions) ? restrictions.flat(2) : [])
+  return inCanonicalOrder(Array.isArray(restrictions) ? restrictions.flat(2) : [])
 }
 
 function commands({ how, ours, theirs }: Pair): Command[] {

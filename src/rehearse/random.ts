@@ -1,4 +1,7 @@
-/** A generator (mulberry32) whose numbers depend only on the seed, so that a rehearsal can be repeated. */
+/**
+ * A generator of pseudorandom numbers (mulberry32). They depend only on the seed, so that a rehearsal can be repeated
+ * with the same numbers.
+ */
 export class Random {
   #state: number
 
@@ -14,9 +17,9 @@ export class Random {
     return ((value ^ (value >>> 14)) >>> 0) / 0x1_0000_0000
   }
 
-  /** Returns an integer from 0 to `below` - 1. */
-  below(below: number): number {
-    return Math.floor(this.fraction() * below)
+  /** Returns an integer from 0 to `limit` - 1. */
+  below(limit: number): number {
+    return Math.floor(this.fraction() * limit)
   }
 
   pick<T>(items: readonly T[]): T {

@@ -13,7 +13,7 @@ import { OlderMetadata } from '../mongo/older-metadata.ts'
 import { appendOplogNote } from '../mongo/oplog-note.ts'
 import { type RetryContext, RetryMonitor } from '../mongo/retry.ts'
 import { refuseBeside, storesSync } from './other-syncs.ts'
-import { type CheckedStart, checkStart } from './start-checks.ts'
+import { type BothFacts, checkStart } from './start-checks.ts'
 
 /** Minimum number of partitions. No sync needs more instances than this, so every instance gets partitions. */
 const partitionsMin = 16
@@ -67,7 +67,7 @@ export async function findReachable({ clusters, findStored }: BeginSyncParts): P
  */
 export async function beginSync(clusters: CheckedClusters, parts: BeginSyncParts): Promise<Begun> {
   const { configuration, source, destination } = clusters
-  let facts: CheckedStart
+  let facts: BothFacts
   const beside = (): Promise<void> => refuseBeside(configuration, { source, destination, context: parts.context })
   try {
     // These three only read, and they run at the same time. If several of them fail, the order of the lines below decides
@@ -113,7 +113,7 @@ async function removeUnneeded(destination: Cluster, context: RetryContext, reser
 }
 
 interface NewSync {
-  facts: CheckedStart
+  facts: BothFacts
   older: OlderMetadata
   beside: () => Promise<void>
 }

@@ -11,15 +11,16 @@ export interface OwnLimit {
 }
 
 /**
- * A coordinator that has not received the commit gives the operator this long to send it, ms. The time limit may already
- * have passed when that coordinator takes over.
+ * For this long (ms), but not longer than the time limit, a coordinator without a time limit of its own lets the
+ * operator send it the commit before it aborts the commit. The time limit may already have passed when that coordinator
+ * takes over.
  */
 const graceMS = 10_000
 
 /**
  * The time limit of a commit, as the coordinator enforces it. An instance that has received the commit aborts it itself
- * (`commitDeadline` of the instance machine). Those instances may be gone, and a coordinator that took over, or that
- * joined the commit of the others, has no time limit of its own. It then uses the stored request.
+ * (`commitDeadline` of the instance machine). All such instances may be gone, and a coordinator that has not received
+ * the commit, or that joined the commit of the others, has no time limit of its own. It then uses the stored request.
  *
  * The time since the request is measured by the destination's cluster time, because the clocks of hosts may differ. The
  * seconds of cluster time do not advance while the clock of a primary is behind them, for instance after that clock was
@@ -61,6 +62,6 @@ export function limitReason(session: SyncSession, failure: Failure | null, isRec
     ? `it had failed with ${failure.error}: ${failure.errorDescription}`
     : isReceived
       ? `it waited for ${session.commit.waitingFor}`
-      : `it waited for instances that have not received the commit yet: ${session.coordination.id}`
+      : `it waited for the instance ${session.coordination.id}, which had not received the commit`
   return `the commit was aborted by its maxSeconds: ${why}`
 }

@@ -30,12 +30,12 @@ export function refusalOfCommit({ session, lagTimeSeconds }: ReadinessSources): 
   if (session.peers.sync.matches('replanning')) {
     return { reason: `collections are being prepared to be converged; ${untilReady}`, passesSoon: false }
   }
-  const [resharding] = session.runs.present?.resharding ?? []
+  const [resharding] = session.runs.current?.resharding ?? []
   if (resharding) {
     const reason = `${resharding} is being resharded on the source (reshardCollection, moveCollection or unshardCollection), and is converged when that has ended; ${untilReady}`
     return { reason, passesSoon: false }
   }
-  const awaiting = (session.runs.present?.catalog.entries() ?? []).filter((entry) => entry.awaitsIndexes)
+  const awaiting = (session.runs.current?.catalog.entries() ?? []).filter((entry) => entry.awaitsIndexes)
   const [first] = awaiting
   if (first) {
     const others = awaiting.length === 1 ? '' : ` and of ${awaiting.length - 1} more`
@@ -92,6 +92,6 @@ function soon(what: string): CommitRefusal {
  * position, the sync is about to fail or to verify everything again.
  */
 function streamsContinue({ coordination, record, runs, verification }: SyncSession): boolean {
-  if (!runs.present?.events?.continues) return false
+  if (!runs.current?.events?.continues) return false
   return !coordination.leading || !record.configuration.verification.enabled || verification.continues
 }

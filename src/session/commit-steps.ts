@@ -247,7 +247,7 @@ export class CommitSteps {
     const { aborts } = peers.sync.context
     let report: CoordinatorReport = { type: 'commit.renewed' }
     const run = async (): Promise<void> => {
-      await this.#session.lead()
+      await this.#session.joinElection()
       // An instance that joined late has taken over the partitions of a coordinator that died. It may not apply their
       // events now and would never give them back. A new attempt therefore begins, in which that instance takes part.
       if (step !== 'applyAll' && !coordination.hasEverything && coordination.otherOwners.length > 0) return

@@ -45,7 +45,7 @@ export function coordinatorSteps(session: SyncSession): Record<SyncStep, StepWor
 /** Runs the work under the lease, after all earlier work has ended. */
 async function alone(session: SyncSession, signal: AbortSignal, work: () => Promise<void>): Promise<void> {
   await session.runs.finish(signal, async () => {
-    await session.lead()
+    await session.joinElection()
     await work()
   })
 }

@@ -8,9 +8,9 @@ import type { SyncSession } from './sync-session.ts'
 /** The collection copy machine with the actors that do its work. src/copy contains that work. */
 export function withCopyActors(current: () => SyncSession): typeof collectionCopyMachine {
   const copy = (): CollectionCopy => {
-    const { present } = current().runs
-    assert(present?.copy, 'a copy is under way without a replication')
-    return present.copy
+    const { current: running } = current().runs
+    assert(running?.copy, 'a copy is under way without a replication')
+    return running.copy
   }
   return collectionCopyMachine.provide({
     actors: {
@@ -53,7 +53,7 @@ export function withCopyActors(current: () => SyncSession): typeof collectionCop
         current().verification.copied()
       }),
       close: fromPromise(async ({ input }) => {
-        const closing = current().runs.present?.copy?.close(input.error)
+        const closing = current().runs.current?.copy?.close(input.error)
         const failure = closing ? await closing : input.error
         return failure ? await failureToReport(current(), failure) : null
       }),
@@ -61,7 +61,7 @@ export function withCopyActors(current: () => SyncSession): typeof collectionCop
     actions: {
       recordProgress: ({ event }) => {
         if (event.type !== 'segment.progressed') return
-        const entry = current().runs.present?.catalog.get(event.collection)
+        const entry = current().runs.current?.catalog.get(event.collection)
         if (entry) entry.copiedBytes += event.bytes
       },
     },

@@ -9,9 +9,9 @@ import type { SyncSession } from './sync-session.ts'
 /** The event application machine with the actors that do its work. src/apply contains that work. */
 export function withEventActors(current: () => SyncSession): typeof eventApplicationMachine {
   const replication = (): Replication => {
-    const { present } = current().runs
-    assert(present, 'events are applied without a replication')
-    return present
+    const { current: running } = current().runs
+    assert(running, 'events are applied without a replication')
+    return running
   }
   const events = (): OwnedPartitions => {
     const { events } = replication()
@@ -46,7 +46,7 @@ export function withEventActors(current: () => SyncSession): typeof eventApplica
       pass: fromPromise(() => events().pass()),
       change: fromPromise(() => events().change()),
       close: fromPromise(async ({ input }) => {
-        const closing = current().runs.present?.closeEvents()
+        const closing = current().runs.current?.closeEvents()
         const failure = (await closing) ?? input.error
         return failure ? await failureToReport(current(), failure) : null
       }),

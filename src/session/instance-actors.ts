@@ -36,7 +36,7 @@ export function withActors(parts: InstanceActorsParts): typeof instanceMachine {
     // lease term has ended.
     await ended()
     if (signal.aborted) throw new StoppedError()
-    await current().lead()
+    await current().joinElection()
     await storing()
     await step()
   }

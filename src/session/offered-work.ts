@@ -22,17 +22,22 @@ export interface OfferedWorkParts {
   peers: Pick<Peers, 'sync'>
   runs: WorkRuns
   figures: WorkFigures
-  /** True when this instance knows that every document has been copied once. The coordinator offers nothing before. */
+  /**
+   * True when this instance knows that every document has been copied once. The coordinator offers nothing before that.
+   */
   isCopied: () => boolean
   compared: (documents: number) => void
 }
 
-/** Interval at which an instance checks whether the coordinator's first pass is under way, ms. */
+/** Interval at which an instance checks whether it may compare, ms. */
 const checkMS = 250
 /** Pause after a failure, ms. The coordinator compares what this instance does not. */
 const afterFailureMS = 5_000
 
-/** This instance's share of the first pass of the coordinator's verifier, while another instance coordinates. */
+/**
+ * Compares ranges that the coordinator offers while its verifier compares everything for the first time (the first
+ * pass). Used while another instance is the coordinator.
+ */
 export class OfferedWork {
   readonly #parts: OfferedWorkParts
   /** Comparisons that have not ended. A comparison first gives back the ranges that it leaves undone, and then ends. */
@@ -45,8 +50,8 @@ export class OfferedWork {
   }
 
   /**
-   * Compares offered ranges during each first pass of the coordinator's verifier. Returns a function that stops these
-   * comparisons. It does not wait for the comparisons under way: `ended` does.
+   * Compares offered ranges whenever the coordinator's verifier is in its first pass. Returns a function that stops
+   * this. That function does not wait for comparisons under way; `ended` does.
    */
   begin(): () => void {
     const stop = new AbortController()
@@ -70,7 +75,7 @@ export class OfferedWork {
     const { sync } = peers
     if (!isCopied()) return false
     if (context.signal.aborted || coordination.leading || coordination.coordinatorEpoch === 0) return false
-    return sync.matches('replicating') && !sync.context.initiallyVerified && runs.present !== null
+    return sync.matches('replicating') && !sync.context.initiallyVerified && runs.current !== null
   }
 
   async #repeat(stopped: AbortSignal): Promise<void> {
@@ -90,17 +95,17 @@ export class OfferedWork {
     }
   }
 
-  /** Compares offered ranges until this instance may not compare any more. */
+  /** Compares offered ranges until `#mayCompare` is false, a signal is aborted, or a failure occurs. */
   async #takePart(stopped: AbortSignal): Promise<void> {
     const { source, destination, context, throttle, coordination, runs, figures, compared } = this.#parts
-    const over = new AbortController()
-    const signal = AbortSignal.any([context.signal, stopped, over.signal])
+    const disallowed = new AbortController()
+    const signal = AbortSignal.any([context.signal, stopped, disallowed.signal])
     const timer = setInterval(() => {
-      if (!this.#mayCompare) over.abort()
+      if (!this.#mayCompare) disallowed.abort()
     }, checkMS)
     const limited = { ...context, signal }
-    const { present } = runs
-    const claims = (of: RetryContext) => new RangeClaims(new StoredDocuments(destination, of))
+    const { current } = runs
+    const claims = (retryContext: RetryContext) => new RangeClaims(new StoredDocuments(destination, retryContext))
     try {
       await new OfferedComparison({
         clusters: { source, destination },
@@ -108,8 +113,8 @@ export class OfferedWork {
         releases: claims(context),
         store: new VerificationStore(destination, limited),
         context: limited,
-        catalog: () => present?.catalog ?? null,
-        reload: async () => await present?.reloadCatalog(),
+        catalog: () => current?.catalog ?? null,
+        reload: async () => await current?.reloadCatalog(),
         throttle,
         roundTripMS: () => figures.roundTrips.slowerMS,
         owner: coordination.token,

@@ -31,8 +31,8 @@ interface OtherSync {
   record: SyncRecord
   sync: SyncSnapshot
   /**
-   * The filters in force, and earlier filters while the change to the new ones is not planned yet. Until then,
-   * collections that only the earlier filters select may still be dropped.
+   * The filters in force and, until the change to them is planned, the earlier filters: until then, that sync may drop
+   * collections that only the earlier filters select.
    */
   filters: NamespaceFilters[]
   names: NamespaceRemap
@@ -52,9 +52,9 @@ export interface OtherSyncsParts extends Beside {
  * Throws RefusedError if a sync with this configuration cannot exist beside the other syncs into the destination. It only
  * reads. The refusals are:
  * - `ConfigurationMismatch` if the name of another sync differs from this one's only in case.
- * - `SyncsOverlap` if both would select a namespace.
- * - `WriteBlockingNotSupported` if one of them blocks user writes on the destination, because a block applies to all of its
- *   databases.
+ * - `SyncsOverlap` if this sync and another may select the same namespace.
+ * - `WriteBlockingNotSupported` if this sync, or another one that has not reached `canWrite`, blocks user writes on the
+ *   destination, because a block applies to all databases of the cluster.
  * - `UnsupportedTopology` if the destination is sharded, because each sync stops and restores the balancer.
  */
 export async function refuseBeside(configuration: StartConfiguration, clusters: Beside): Promise<void> {
@@ -65,15 +65,15 @@ export async function refuseBeside(configuration: StartConfiguration, clusters: 
     if (other.database.toLowerCase() === own.toLowerCase())
       throw new RefusedError(
         'ConfigurationMismatch',
-        `--syncName: ${named(other)} has the same name except for upper and lower case, which the server does not accept; choose another name`,
+        `--syncName: ${named(other)} has a name that differs from this one only in upper and lower case, and the server does not accept two database names that differ only in case; choose another name`,
       )
     const names = new NamespaceRemap(configuration.namespaceRemap)
     const overlap = await overlapWith(source, { filters: configuration, names }, other)
     if (overlap !== null)
       throw new RefusedError(
         'SyncsOverlap',
-        `${named(other)} syncs into the same destination, and both select ${overlap}${there(names, other)}; change the filters (includeNamespaces, excludeNamespaces) so that they list other databases or collections ` +
-          '(excluding by collectionsRegex is not enough), or remove that sync with tandem clean if it has ended',
+        `${named(other)} syncs into the same destination, and both select ${overlap}${onDestinationIfRenamed(names, other)}; change the filters (includeNamespaces, excludeNamespaces) so that they list other databases or collections ` +
+          '(an exclusion by collectionsRegex counts only for collections that one of the two filters lists by name), or remove that sync with tandem clean if it has ended',
       )
     const blocks =
       blocksDestination(configuration) ||
@@ -87,15 +87,16 @@ export async function refuseBeside(configuration: StartConfiguration, clusters: 
     if (destination.sharded)
       throw new RefusedError(
         'UnsupportedTopology',
-        `${named(other)} syncs into the same sharded cluster, and each sync stops its balancer; begin this sync when the other one has ended and is removed by tandem clean`,
+        `${named(other)} syncs into the same sharded cluster, and each sync stops the balancer of that cluster; begin this sync when the other one has ended and is removed by tandem clean`,
       )
   }
 }
 
 /**
  * Returns the refusal of `refuseBeside`, if there is one, as a finding.
- * @param found the findings of the other checks. If one of them is an error, an error of `refuseBeside` that is not a
- * refusal is ignored, because these findings describe a missing privilege or an invalid pattern better
+ * @param found the findings of the other checks. If one of them has the severity `error`, an exception of
+ * `refuseBeside` that is not a RefusedError is ignored, because these findings describe a missing privilege or an
+ * invalid pattern better
  */
 export async function findBeside(
   configuration: StartConfiguration,
@@ -124,8 +125,9 @@ export class OtherSyncs {
   }
 
   /**
-   * Throws FatalError SyncsOverlap if another sync into the destination selects the same namespaces. If this sync has no
-   * name, also throws StoredStateConflict if the database of earlier releases holds a sync between the same clusters.
+   * Throws FatalError SyncsOverlap if another sync into the destination may select one of the same namespaces. If the
+   * metadata of this sync is in `metadataDatabase`, also throws StoredStateConflict if the database of earlier releases
+   * holds a sync between the same clusters.
    */
   async check(context: RetryContext): Promise<void> {
     const { source, destination, record, selection } = this.#parts
@@ -143,8 +145,8 @@ export class OtherSyncs {
       if (overlap === null) continue
       throw new FatalError(
         'SyncsOverlap',
-        `${named(other)} syncs into the same destination, and both select ${overlap}${there(names, other)}. Both may have written there. The progress of this sync is kept. Stop one of the two syncs, and ` +
-          'remove it with tandem clean or change its filters. Then compare the namespace with its source, and send resume',
+        `${named(other)} syncs into the same destination, and both select ${overlap}${onDestinationIfRenamed(names, other)}. Both may have written there. The progress of this sync is kept. Stop one of the two syncs and ` +
+          'remove it with tandem clean, or change the filters of one of them. Then compare the namespace with its source, and send resume',
       )
     }
   }
@@ -194,8 +196,9 @@ export class OtherSyncs {
  * FatalError MetadataVersion or MissingPrivileges. `skip`: omit it, because that sync compared the filters when it began
  */
 async function readOthers({ destination, context }: Beside, unreadable: 'refuse' | 'skip'): Promise<OtherSync[]> {
-  // The metadata database of earlier releases is read while the databases are listed. This saves a round trip at a start,
-  // which usually finds that database in the list, because it has reserved it (`OlderMetadata`).
+  // The metadata database of earlier releases is read while the databases are listed. This saves a round trip in the
+  // second search of a start, which finds that database in the list, because the start has reserved it before
+  // (`OlderMetadata`).
   const ahead = readOther(destination, olderMetadataDatabase, context)
   ahead.catch(() => {})
   const databases = (await listMetadata(destination, context)).filter((name) => name !== destination.metadataDatabase)
@@ -263,14 +266,17 @@ async function overlapWith(source: Cluster, own: Written, { filters, names }: Ot
 }
 
 /**
- * Returns ' on the destination' if one of the syncs renames databases, because an overlap is then named as on the
- * destination; otherwise ''.
+ * Returns ' on the destination' if one of the syncs renames databases, because the text of an overlap then contains the
+ * database's name on the destination; otherwise ''.
  */
-function there(own: NamespaceRemap, other: OtherSync): string {
+function onDestinationIfRenamed(own: NamespaceRemap, other: OtherSync): string {
   return own.isIdentity && other.names.isIdentity ? '' : ' on the destination'
 }
 
-/** Lets the source evaluate every pattern in these filters against every name in them. */
+/**
+ * Lets the source evaluate every pattern in these filters against every name in them and against the names that the
+ * syncs rename databases from and to.
+ */
 async function evaluated(source: Cluster, ...syncs: Written[]): Promise<Matches> {
   const entries = syncs.flatMap(({ filters: { includeNamespaces, excludeNamespaces } }): NamespaceFilter[] => [
     ...(includeNamespaces ?? []),

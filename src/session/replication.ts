@@ -210,16 +210,16 @@ export class Replication {
 
   /**
    * Repairs the differences that a verdict lists: documents by identity, definitions by database.
-   * @param most the number of differences above which the collections that differ are to be converged instead
+   * @param differencesMax the number of differences above which the collections that differ are to be converged instead
    */
-  async repair(store: VerificationStore, most = repairedMax): Promise<Repaired> {
+  async repair(store: VerificationStore, differencesMax = repairedMax): Promise<Repaired> {
     const { source, destination, metadata, context } = this.#parts
     const documents = { source, destination, metadata, writer: this.#writer, nextOrder: this.#nextOrder, context }
     const differs = (entry: CatalogEntry, idElements: readonly Buffer[]): Promise<boolean> =>
       retry(`comparing ${entry.database}.${entry.name}`, context, () =>
         isAnyDifferent({ source, destination }, entry, idElements, source.latest),
       )
-    return await repairDifferences({ ...this.commit, store, documents, differs }, most)
+    return await repairDifferences({ ...this.commit, store, documents, differs }, differencesMax)
   }
 
   /**

@@ -32,13 +32,16 @@ import type { Cluster } from '../mongo/cluster.ts'
 import { readFacts } from '../mongo/identity.ts'
 import { Selection } from '../mongo/selection.ts'
 
-export type CheckedStart = CheckedClusters['facts']
+export type BothFacts = CheckedClusters['facts']
 
-/** Checks that can refuse a start and need no further reads. The other checks rely on them, and run only if these pass. */
-const refusingAtOnce: Check[] = [checkOptions, checkPrivileges, checkTopology, checkVersions, checkReversible]
+/**
+ * Checks that can refuse a start and use only what `readFacts` has read. At a start, the other checks run only if these
+ * pass.
+ */
+const refusingByFacts: Check[] = [checkOptions, checkPrivileges, checkTopology, checkVersions, checkReversible]
 
-/** Checks that can refuse a start and read the clusters. */
-const refusingAfterReads: Check[] = [
+/** The other checks that can refuse a start. Most of them read a cluster. */
+const otherRefusing: Check[] = [
   checkCompatibility,
   async ({ selection }) => {
     await selection.refuseBadPatterns()
@@ -58,11 +61,14 @@ const refusingAfterReads: Check[] = [
   },
 ]
 
-/** The order matters: when several checks find errors, start answers with the first one. */
-const refusing: Check[] = [...refusingAtOnce, ...refusingAfterReads]
+/**
+ * All checks that can refuse a start, in the order in which their errors take precedence: start answers with the first
+ * error in this order.
+ */
+const refusing: Check[] = [...refusingByFacts, ...otherRefusing]
 
 /** Checks of a filter that replaces the filter of an existing sync. */
-const ofFilter: Check[] = [
+const filterChecks: Check[] = [
   async ({ selection }) => {
     await selection.refuseBadPatterns()
     return []
@@ -72,11 +78,11 @@ const ofFilter: Check[] = [
   checkCollections,
   checkShardingEntries,
   checkIndexLimit,
-  // The verifier's memory is not checked, because the verifier of this sync is running already or is not enabled.
+  // The verifier's memory is not checked, because the start of the sync has checked it.
   checkExpiry,
 ]
 
-/** Checks that only inform the operator before a start. They refuse nothing. */
+/** Checks that only the check command runs. They inform the operator and refuse no start. */
 const advising: Check[] = [
   checkTestedReleases,
   checkReleases,
@@ -94,10 +100,10 @@ const advising: Check[] = [
 ]
 
 /** Throws RefusedError with the reason and the remedy of the first error that a check finds. Writes nothing. */
-export async function checkStart(clusters: CheckedClusters): Promise<CheckedStart> {
+export async function checkStart(clusters: CheckedClusters): Promise<BothFacts> {
   await withNames(clusters, async (named) => {
-    await refuseErrors(refusingAtOnce, named)
-    await refuseErrors(refusingAfterReads, named)
+    await refuseErrors(refusingByFacts, named)
+    await refuseErrors(otherRefusing, named)
   })
   return clusters.facts
 }
@@ -111,10 +117,13 @@ export async function checkFilter(
   source: Cluster,
   destination: Cluster,
 ): Promise<void> {
-  await refuseErrors(ofFilter, await readClusters(configuration, source, destination))
+  await refuseErrors(filterChecks, await readClusters(configuration, source, destination))
 }
 
-/** Runs the checks in parallel, because most read a cluster. Throws the error of the first check in the list that has one. */
+/**
+ * Runs the checks in parallel, because many read a cluster. If several find errors, throws the error of the check that
+ * is first in the list.
+ */
 async function refuseErrors(checks: Check[], clusters: CheckedClusters): Promise<void> {
   const results = await Promise.allSettled(checks.map((check) => findingsOf(() => check(clusters))))
   for (const result of results) {
@@ -125,8 +134,8 @@ async function refuseErrors(checks: Check[], clusters: CheckedClusters): Promise
 }
 
 /**
- * Returns the findings of all checks. Writes nothing. Throws RefusedError ClusterUnreachable when a cluster does not
- * answer.
+ * Returns the findings of all checks, without `checkDisk` if `skipDiskSpaceCheck` is true. Writes nothing. Rejects when
+ * a cluster does not answer.
  */
 export async function findEverything(
   configuration: StartConfiguration,
@@ -143,7 +152,8 @@ async function findAll(clusters: CheckedClusters, skipDiskSpaceCheck: boolean): 
   const advice = skipDiskSpaceCheck ? advising.filter((check) => check !== checkDisk) : advising
   for (const check of [...refusing, ...advice]) findings.push(...(await findingsOf(() => check(clusters))))
   // Other checks report MissingPrivileges when the server refuses one of their commands. The findings of
-  // `checkPrivileges` replace all of these, because it names every missing privilege.
+  // `checkPrivileges`, if there are any, replace them, because they name all the missing actions that it can detect at
+  // once.
   const [missing] = findings.filter(({ name }) => name === 'MissingPrivileges')
   const ofPrivilegeCheck = await findingsOf(() => checkPrivileges(clusters))
   return ofPrivilegeCheck.length === 0 || !missing
@@ -163,8 +173,10 @@ export async function readClusters(
 }
 
 /**
- * Runs checks in which the destination gives databases the names of this configuration. The clusters may be in use by a
- * sync with other names, possibly in the other direction, so other connections are used where names differ.
+ * Calls `work` with clusters that name databases as this configuration does: the destination renames them by
+ * `namespaceRemap`, the source renames none. The clusters may be in use by a sync with other names, possibly in the
+ * other direction. Therefore a cluster is opened a second time if it renames databases now or would under this
+ * configuration.
  */
 async function withNames<T>(clusters: CheckedClusters, work: (named: CheckedClusters) => Promise<T>): Promise<T> {
   const opened: Cluster[] = []
@@ -187,14 +199,14 @@ async function withNames<T>(clusters: CheckedClusters, work: (named: CheckedClus
 }
 
 /**
- * Throws RefusedError DestinationNotEmpty when the destination holds a selected collection. Other collections may exist
- * there, and remain.
+ * Throws RefusedError DestinationNotEmpty when the destination holds a selected collection or view, or a skipped
+ * time-series collection that has the name of one to be synced. Anything else may exist there, and remains.
  */
 async function refuseNonEmpty(source: Cluster, destination: Cluster, selection: Selection): Promise<void> {
   for (const database of await selection.databases(await listDatabases(destination))) {
     const listed = await listCollections(destination, database)
     const found = (await selection.among(database, listed)).find((one) => isUserCollection(one.name))
-    // Null means that everything is synced, so all user databases must be dropped.
+    // Null means that there are no filters, so the message asks for all user databases to be dropped.
     if (found && selection.events === null) {
       throw new RefusedError(
         'DestinationNotEmpty',
@@ -205,7 +217,7 @@ async function refuseNonEmpty(source: Cluster, destination: Cluster, selection: 
     if (taken) {
       throw new RefusedError(
         'DestinationNotEmpty',
-        `the destination holds ${destination.names.shown(namespace(database, taken.name))}, which is to be synced; drop it first, or start with "existingData": "converge"`,
+        `the destination holds ${destination.names.shown(namespace(database, taken.name))}, whose name is selected for the sync; drop it first, or start with "existingData": "converge"`,
       )
     }
   }

@@ -10,8 +10,9 @@ import type { SyncSession } from './sync-session.ts'
 const swapPollMS = 200
 
 /**
- * Moves the metadata to the new destination and returns the session of the new direction. Both leases are held during
- * the move. The former session is closed afterwards. Throws StoppedError when `signal` is aborted.
+ * Waits until the metadata is on the new destination, and moves it there if this instance coordinates. Returns the
+ * session of the new direction. Both leases are held meanwhile. The former session is closed afterwards. Throws
+ * StoppedError when `signal` or the former session's signal is aborted.
  * @param prepare builds the session of the new direction
  */
 export async function swapDirection(
@@ -25,26 +26,27 @@ export async function swapDirection(
   const swapped = swappedRecord(former.record, await from.loadPosition('reverse'))
   const session = prepare(swapped)
   const { source, destination, metadata } = session
-  // The instance that moves the metadata coordinates the former direction. If it loses its lease there, another
-  // instance may have moved the metadata and may already work in the new direction.
+  // The instance that moves the metadata is the coordinator of the former direction. If it loses its lease on the
+  // former destination, another instance may have moved the metadata and may already work in the new direction.
   destination.fence = () => {
     former.lease.fence()
     session.lease.fence()
   }
   const stoppable = { ...former.context, signal: AbortSignal.any([former.context.signal, signal]) }
   const to = new Metadata(destination, stoppable)
-  const verified = new VerificationStore(destination, stoppable)
+  const verificationStore = new VerificationStore(destination, stoppable)
   const sync = new SyncStore(destination, stoppable, swapped.generation)
   try {
-    await former.lead()
+    await former.joinElection()
     await session.lease.acquire()
-    // The coordinator moves the metadata when all instances are REVERSING; the others wait for the new record.
+    // The coordinator moves the metadata when every instance that is alive or holds a lease is REVERSING. The other
+    // instances wait for the new record.
     while ((await metadata.loadSync())?.generation !== swapped.generation) {
       const mayMove = (await former.peers.allAre('REVERSING')) && former.coordination.leading
       if (mayMove) {
         await from.announceMove(swapped)
         await former.peers.report({ type: 'reversal.started' })
-        await moveMetadata({ from, to, sync, verified, swapped, id, context: instance, atStep })
+        await moveMetadata({ from, to, sync, verified: verificationStore, swapped, id, context: instance, atStep })
       } else await Promise.race([former.coordination.changed(), sleep(swapPollMS, undefined, { ref: false })])
       if (stoppable.signal.aborted) throw new StoppedError()
     }

@@ -82,7 +82,7 @@ export class SyncFollower {
     // A lost lease is not taken again before all work that could write under the last term has ended.
     if (!session.lease.held) await ended()
     if (this.#signal.aborted) return
-    await session.lead()
+    await session.joinElection()
     while (!this.#signal.aborted) {
       this.#wake = deferred()
       // The next step of a commit begins without reading the state again if the last report has just returned it, or if

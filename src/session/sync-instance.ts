@@ -193,7 +193,7 @@ export class SyncInstance {
     if (!context?.canWrite || context.commitRequested || context.reversing) {
       const lease = await reading
       if (lease) session.lease.expect(lease.stored)
-      await session.leadWithRetries()
+      await session.joinElectionWithRetries()
       const figures = session.loadFigures()
       figures.catch(() => {})
       const [loaded, isStillCurrent] = await both(this.#stored.load(), isCurrent(session))
@@ -225,7 +225,7 @@ export class SyncInstance {
       const session = this.#begin(record)
       // A new sync has no leases, except those of a sync that was removed.
       if (read) session.lease.expect(undefined)
-      const leading = both(session.leadWithRetries(patience.signal), isCurrentWhenHeld(session))
+      const leading = both(session.joinElectionWithRetries(patience.signal), isCurrentWhenHeld(session))
       const [, current] = await patience.bounded(leading, 'this instance takes no part in the sync')
       // If this instance has lost the lease and taken it again, the first answer may be out of date.
       const isValid = current.epoch === session.lease.epoch ? current.isCurrent : await isCurrent(session)
@@ -259,7 +259,7 @@ export class SyncInstance {
     const hasLeft = waitFor(this.#actor, (now) => !now.matches('committed') || now.matches({ committed: 'left' }))
     await patience.bounded(hasLeft, 'nothing was changed')
     try {
-      await patience.bounded(session.leadWithRetries(patience.signal), 'nothing was changed')
+      await patience.bounded(session.joinElectionWithRetries(patience.signal), 'nothing was changed')
     } catch (error) {
       await session.resign()
       throw error

@@ -198,21 +198,22 @@ export class SyncSession {
   }
 
   /** Resolves when this process holds its instance's lease and knows which instance coordinates. */
-  async lead(): Promise<void> {
+  async joinElection(): Promise<void> {
     await this.hold()
     this.coordination.engage(true)
     await this.coordination.start()
   }
 
   /**
-   * Like `lead`, but retries when the lease is lost in the meantime. For callers that no state machine restarts.
+   * Like `joinElection`, but retries when the lease is lost in the meantime. For callers that no state machine
+   * restarts.
    * @param until when it is aborted, the call makes no further attempt and rejects with StoppedError. It then cannot
    * take the lease again after the caller has given it back
    */
-  async leadWithRetries(until?: AbortSignal): Promise<void> {
+  async joinElectionWithRetries(until?: AbortSignal): Promise<void> {
     for (;;) {
       try {
-        return await this.lead()
+        return await this.joinElection()
       } catch (error) {
         if (!(error instanceof StoppedError) || this.context.signal.aborted || until?.aborted) throw error
       }
@@ -249,7 +250,7 @@ export class SyncSession {
   }
 
   async #open(signal: AbortSignal): Promise<Replication> {
-    await this.lead()
+    await this.joinElection()
     const initialised = this.#initialised.take()
     const loadedInTerm = this.#coordinatorTerm
     const replication = initialised ?? (await this.#loadApplicable(signal))

@@ -18,11 +18,12 @@ interface Parts {
 }
 
 /**
- * Resolves when changes may be applied. If this instance coordinates, it first requests that the commit's preparation
- * is undone.
+ * Resolves when changes may be applied. Rejects with StoppedError if the commit is decided. Until then, if this
+ * instance coordinates, it requests that an undecided commit is undone and started again (`commit.renewed`). If users
+ * can already write on the destination, it reports that instead (`commit.foundOpen`).
  * @returns the state in which they may be applied
- * @param restarts true when this instance starts again. A commit that has not yet applied all changes then starts
- * again too, because users may have written to the source since
+ * @param restarts true when this instance starts again. If it coordinates, a commit that has not yet applied all
+ * changes then starts again too, because users may have written to the source while this instance was not running
  */
 export async function untilApplicable(parts: Parts, restarts: boolean, signal: AbortSignal): Promise<SyncSnapshot> {
   const { peers, coordination, preloaded } = parts
@@ -37,10 +38,10 @@ export async function untilApplicable(parts: Parts, restarts: boolean, signal: A
     if (sync.hasTag('decided')) throw new StoppedError()
     if (coordination.leading) {
       const inTerm = await peers.elected()
-      // When the state does not accept `commit.renewed` in this term, there is nothing to undo.
-      const isDone =
+      // If the state does not accept `commit.renewed` in this term, nothing has to be requested.
+      const nothingToRequest =
         inTerm.context.term === coordination.term && !inTerm.can({ type: 'commit.renewed', ...peers.worked })
-      if (isDone && inTerm.hasTag('applicable')) return inTerm
+      if (nothingToRequest && inTerm.hasTag('applicable')) return inTerm
       const mayBeOpen = inTerm.context.mayBeOpen && (await isDestinationOpened(parts))
       const after = await peers.report({ type: mayBeOpen ? 'commit.foundOpen' : 'commit.renewed' })
       if (after.hasTag('applicable')) return after

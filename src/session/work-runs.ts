@@ -9,7 +9,7 @@ interface Replicating {
   opened: Promise<Replication>
   workers: Set<Worker>
   /** Null until `opened` has resolved. */
-  present: Replication | null
+  current: Replication | null
 }
 
 /**
@@ -59,8 +59,8 @@ export class WorkRuns {
   }
 
   /** The replication that is running; null until the former one has ended and this one may begin. */
-  get present(): Replication | null {
-    return this.#replicating?.present ?? null
+  get current(): Replication | null {
+    return this.#replicating?.current ?? null
   }
 
   /** `latest`, for a commit and the verifier, which begin only after a replication was loaded. */
@@ -85,9 +85,9 @@ export class WorkRuns {
       if (this.#replicating?.opened !== opened) throw new StoppedError() // the machine left it before it began
       return open(this.#renewed())
     })
-    const replicating: Replicating = { opened, workers: new Set([worker]), present: null }
+    const replicating: Replicating = { opened, workers: new Set([worker]), current: null }
     const setPresent = (replication: Replication): void => {
-      replicating.present = replication
+      replicating.current = replication
     }
     opened.then(setPresent, () => {}) // the workers report a failure
     this.#replicating = replicating

@@ -2,7 +2,8 @@ import { bsonType, nameOf, spans } from '../domain/raw-bson.ts'
 
 /**
  * Returns the path of the first element that differs between two documents in name, position, type or value. Descends
- * into embedded documents and arrays. Null when the bytes are equal.
+ * into embedded documents and arrays. Returns null if the bytes are equal, and an empty string if they differ but no
+ * element does.
  */
 export function firstDifferingPath(one: Buffer, other: Buffer): string | null {
   if (one.equals(other)) return null

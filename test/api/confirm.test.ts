@@ -44,7 +44,7 @@ async function run(request: Partial<ClientRequest> & Pick<ClientRequest, 'urls'>
 test('a commit is sent only after it is confirmed, and the question shows both clusters and the state', async () => {
   const { instance, url } = await servedInstance()
   const refused = await run({ urls: [url] }, false)
-  expect(refused).toMatchObject({ exitCode: 1, said: ['not confirmed; nothing was sent'] })
+  expect(refused).toMatchObject({ exitCode: 1, said: ['not confirmed; the command was not sent'] })
   expect(refused.shown).toMatch(/^commit: RUNNING.*from +cluster0: old:27017.*to +cluster1: new:27017.*tandem abort/)
   expect(instance.calls).toEqual([])
   expect(await run({ urls: [url] }, true)).toMatchObject({ exitCode: 0, said: [] })

@@ -14,12 +14,12 @@ type UsedOfSession = Partial<Record<keyof SyncSession, unknown>> & {
 
 /** Runs a copy as an instance does, until it reports its end. */
 export async function runCopy(copy: CollectionCopy, catalog: Catalog, throttle: Throttle): Promise<WorkerReport> {
-  const present = { copy, catalog }
+  const replication = { copy, catalog }
   const used = {
     throttle,
-    open: async () => present,
+    open: async () => replication,
     leaveReplication: () => {},
-    runs: { present, awaitBeforeNext: () => {} },
+    runs: { current: replication, awaitBeforeNext: () => {} },
     verification: { copied: () => {} },
     figures: { roundTrips: { fastestMS: { source: 0, destination: 0 } } },
   } satisfies UsedOfSession

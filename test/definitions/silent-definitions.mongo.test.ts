@@ -36,9 +36,9 @@ it.each([
   ['a drop', () => one.client.db('app').dropCollection('things'), 'app.things was dropped'],
   ['a rename', () => one.client.db('app').renameCollection('things', 'others'), 'app.things was renamed'],
   [
-    'a rename to a name that the filter excludes',
+    'a rename to a name that the filters do not select',
     () => one.client.db('app').renameCollection('things', 'hidden'),
-    'app.things was renamed to a name that the filter excludes',
+    'app.things was renamed to a name that the filters do not select',
   ],
 ])('%s is reported', async (_what, change, expected) => {
   await change()

@@ -47,7 +47,7 @@ describe('4.5: starts that are refused', () => {
       { includeNamespaces: [{ database: 'zoo', collectionsRegex: { pattern: '^FR', options: 'i' } }] },
       422,
       'DestinationNotEmpty',
-      /zoo\.free, which is to be synced/,
+      /zoo\.free, whose name is selected for the sync/,
     ],
     [
       'a view on the destination with a selected name',

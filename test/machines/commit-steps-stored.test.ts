@@ -34,8 +34,8 @@ function evicted(instance: Partial<InstanceContext>) {
         return held
       },
     },
-    lead: async () => {
-      did.push('lead')
+    joinElection: async () => {
+      did.push('joinElection')
       held = true
       lease.resolve()
     },
@@ -80,7 +80,7 @@ describe('a step of an evicted instance', () => {
     const instance = evicted(converting)
     instance.ended.resolve()
     for (let turn = 0; turn < 8; turn++) await settle()
-    expect(instance.did).toEqual(['lead', 'convert'])
+    expect(instance.did).toEqual(['joinElection', 'convert'])
     expect(instance.stateOf()).toBe('committed.leaving')
     instance.stop()
   })
@@ -89,7 +89,7 @@ describe('a step of an evicted instance', () => {
     const instance = evicted(reversing)
     instance.ended.resolve()
     for (let turn = 0; turn < 4; turn++) await settle()
-    expect(instance.did.slice(0, 2)).toEqual(['lead', 'swapDirection'])
+    expect(instance.did.slice(0, 2)).toEqual(['joinElection', 'swapDirection'])
     instance.stop()
   })
 

@@ -178,7 +178,7 @@ test('starts and filters that would bring two databases together are refused, an
       { ...remap(['shop', 'Other']), ...only('shop', 'zoo') },
       422,
       'DestinationNotEmpty',
-      /Other\.things \(on the source: shop\.things\), which is to be synced/,
+      /Other\.things \(on the source: shop\.things\), whose name is selected for the sync/,
     ],
   ]
   for (const [body, status, error, description] of refused) {
@@ -202,7 +202,7 @@ test('starts and filters that would bring two databases together are refused, an
   const check = await tandem.post('check', { source: 'cluster0', destination: 'cluster1', ...only('store') })
   expect(check.body).toMatchObject({
     findings: expect.arrayContaining([
-      expect.objectContaining({ name: 'DestinationNotEmpty', message: expect.stringContaining('store.things, which') }),
+      expect.objectContaining({ name: 'DestinationNotEmpty', message: expect.stringContaining('store.things, whose') }),
     ]),
   })
   await canCommit(tandem)

@@ -133,7 +133,7 @@ test('a start is refused if the destination has a time series with the name of a
     status: 422,
     body: {
       error: 'DestinationNotEmpty',
-      errorDescription: expect.stringMatching(/app\.weather, which is to be synced/),
+      errorDescription: expect.stringMatching(/app\.weather, whose name is selected for the sync/),
     },
   })
   await startSync(tandem, { ...body, existingData: 'converge' })

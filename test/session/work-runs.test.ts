@@ -77,9 +77,9 @@ it('both workers share a replication, which begins after all earlier runs have e
   expect(await runs.replicate('events', async () => next)).toBe(former)
   runs.latest = former
   runs.awaitBeforeNext(worker.promise)
-  expect([await first, runs.isOpen, runs.present]).toEqual([former, true, former])
+  expect([await first, runs.isOpen, runs.current]).toEqual([former, true, former])
   runs.leaveReplication()
-  expect([runs.isOpen, runs.present, runs.signal.aborted]).toEqual([false, null, true])
+  expect([runs.isOpen, runs.current, runs.signal.aborted]).toEqual([false, null, true])
   let signalled: AbortSignal | null = null
   const second = runs.replicate('copy', async (signal) => {
     signalled = signal
@@ -87,9 +87,9 @@ it('both workers share a replication, which begins after all earlier runs have e
     return next
   })
   await new Promise((resolve) => setImmediate(resolve))
-  expect([runs.isOpen, runs.present, signalled]).toEqual([true, null, null])
+  expect([runs.isOpen, runs.current, signalled]).toEqual([true, null, null])
   worker.resolve()
   await opened.promise
-  expect([await second, runs.present, former.events]).toEqual([next, next, null])
+  expect([await second, runs.current, former.events]).toEqual([next, next, null])
   expect([(signalled as unknown as AbortSignal).aborted, runs.renewals]).toEqual([false, 1])
 })
