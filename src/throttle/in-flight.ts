@@ -15,7 +15,7 @@ const nearbyMS = 5
 const growthMax = 4
 const atOnceMax = 16
 /** Batches of a copy in memory, in bytes. Each segment that is copied has two: one that is read and one that is written. */
-const memoryMax = 64 * 1024 * 1024
+const memoryMax = 48 * 1024 * 1024
 const batchesPerSegment = 2
 /** Weight of the newest duration in the average. */
 const newestShare = 0.1

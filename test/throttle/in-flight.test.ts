@@ -39,13 +39,13 @@ describe('atOnce', () => {
   })
 })
 
-it('the batches of all segments fit into 64 MiB', () => {
+it('the batches of all segments fit into 48 MiB', () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 16 }), fc.integer({ min: 1, max: 4 * mebibyte }), (segments, most) => {
       const bytes = batchBytesFor(segments, most)
       expect(bytes).toBeLessThanOrEqual(most)
-      expect(2 * segments * bytes).toBeLessThanOrEqual(64 * mebibyte)
-      if (segments <= 8) expect(bytes).toBe(most)
+      expect(2 * segments * bytes).toBeLessThanOrEqual(48 * mebibyte)
+      if (segments <= 6) expect(bytes).toBe(most)
     }),
   )
 })
