@@ -18,7 +18,9 @@ const steadySecondsInFull = 20
 const burstTransactionsInFull = 6_000
 /** The changes of the sentinel must not end before the lag after the burst does. */
 const burstSecondsInFull = 40
-const backlogSecondsInFull = 15
+const backlogSecondsInFull = 20
+/** At full speed they last for two to three times as long as the backlog grows. */
+const backlogTransactionsInFull = 8_000
 const changesPerSecond = 20
 const pollMS = 100
 const patienceMS = 300_000
@@ -159,7 +161,7 @@ function startWriter({ pair, data, seed }: Sync, what: string, load: Omit<LoadOf
   return startChild<OrderWriterResult>('order-writer', input)
 }
 
-/** Writes for some seconds before `reverse`, as applications do after a commit, and continues until the lag is below 1 s. */
+/** Writes at full speed for some seconds before `reverse`, as applications do after a commit, and continues afterwards. */
 function reverseUnderLoad(sync: Sync): Promise<Figures> {
   return behind(sync, async () => {}, 'reverse')
 }
@@ -176,7 +178,7 @@ function pauseUnderLoad(sync: Sync): Promise<Figures> {
 async function behind(sync: Sync, before: () => Promise<void>, command: 'reverse' | 'resume'): Promise<Figures> {
   const { tandem, scale } = sync
   const seconds = Math.max(3, backlogSecondsInFull * scale)
-  const load = { transactions: Math.ceil(3 * seconds * transactionsPerSecond), perSecond: transactionsPerSecond }
+  const load = { transactions: Math.ceil(backlogTransactionsInFull * scale), perSecond: null }
   await before()
   await using writer = await startWriter(sync, 'backlog', load)
   const writing = writer.go()
@@ -193,9 +195,12 @@ async function behind(sync: Sync, before: () => Promise<void>, command: 'reverse
     await delay(pollMS)
   }
   const caughtUpSeconds = (performance.now() - began) / 1_000
-  await writing
+  const loadEnded = await Promise.race([writing.then(() => true), delay(1, false)])
+  const { seconds: written } = await writing
   return {
     'backlog: s of load before': seconds,
+    'backlog: transactions/s': load.transactions / written,
+    'backlog: load until the end (1: yes)': loadEnded ? 0 : 1,
     'backlog: lag max s, as progress shows it': lagMax,
     'backlog: s from the command until lag < 1 s': caughtUpSeconds,
   }

@@ -18,7 +18,7 @@ const connectionsMax = 200
  * The process competes for the same cores as the servers. With this priority (nice), its own waiting for a core adds little
  * to the latencies. Setting it requires a privilege; `sentLateMS` shows what remains.
  */
-const priority = -15
+const priority = -18
 /** Timers have a resolution of a millisecond, so a request is often sent this late although the process did not wait. */
 const timerMS = 2
 

@@ -6,7 +6,7 @@ import type { Server } from './servers.ts'
 import { TextPool } from './text.ts'
 
 /** A database that the sync's filter does not select, so that the load can run on both clusters. */
-export const foregroundDatabase = 'neighbour'
+const foregroundDatabase = 'neighbour'
 const collection = 'items'
 const documentBytes = 1_024
 const batchDocuments = 4_000

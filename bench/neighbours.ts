@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { LoadLevel } from '../src/domain/limits.ts'
+import type { LoadLevel } from '../src/domain/load-level.ts'
 import { metadataDatabase } from '../src/domain/namespace.ts'
 import { startSync, type Tandem } from '../test/support/tandem-process.ts'
 import { fillForeground, latenciesOf, startForeground } from './foreground.ts'
@@ -7,15 +7,18 @@ import type { Request } from './foreground-load.ts'
 import { load } from './load.ts'
 import { peakMegabytesOf, startMeter, summaryOfRuns } from './measure.ts'
 import { type Measured, missesOf } from './report.ts'
+import { giveWay, separateServers } from './separate-cores.ts'
 import { database, type Pair, startPair, waitUntilIdle } from './servers.ts'
 import { type BenchOptions, startReady } from './tandem-run.ts'
 
 const documentsInFull = 1_000_000
 const foregroundDocumentsInFull = 500_000
-const readsPerSecond = 300
+const readsPerSecond = 200
 const writesPerSecond = 100
 const secondsInFull = 15
 const warmUpSeconds = 3
+/** The load runs this much longer, because the copy does not begin at once. */
+const startSecondsMax = 6
 const pollMS = 50
 const patienceMS = 600_000
 const seed = 'foreground'
@@ -39,6 +42,8 @@ export async function benchNeighbours(level: LoadLevel, options: BenchOptions): 
   await load(pair.source, { ...shape, documentBytes: 1_024 })
   const documents = Math.ceil(foregroundDocumentsInFull * options.scale)
   for (const server of [pair.source, pair.destination]) await fillForeground(server, documents)
+  const separate = await separateServers(pair)
+  if (!separate) process.stderr.write('  the servers share all cores\n')
   const all: Record<string, number>[] = []
   for (let run = 0; run < options.runs; run++) {
     for (const name of [database, metadataDatabase]) await pair.destination.client.db(name).dropDatabase()
@@ -72,8 +77,9 @@ async function measure(
 
   await waitUntilIdle(pair)
   await using tandem = await startReady(pair, options, { TANDEM_LOAD_LEVEL: String(level) })
+  giveWay(tandem.pid)
   const stop = { read: startMeter({}) as () => Record<string, number> }
-  const during = await withForeground(pair, documents, warmUpSeconds + 2 * seconds, async () => {
+  const during = await withForeground(pair, documents, warmUpSeconds + seconds + startSecondsMax, async () => {
     await delay(warmUpSeconds * 1_000)
     const include = [{ database }]
     await startSync(tandem, {
