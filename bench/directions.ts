@@ -19,8 +19,10 @@ const burstTransactionsInFull = 6_000
 /** The changes of the sentinel must not end before the lag after the burst does. */
 const burstSecondsInFull = 40
 const backlogSecondsInFull = 20
-/** At full speed they last for two to three times as long as the backlog grows. */
-const backlogTransactionsInFull = 8_000
+/** More than any machine runs in the time of the backlog, which therefore ends the load. */
+const backlogTransactions = 1_000_000
+/** The load lasts for so many times the seconds in which the backlog grows. */
+const backlogLoadTimes = 3
 const changesPerSecond = 20
 const pollMS = 100
 const patienceMS = 300_000
@@ -136,7 +138,7 @@ async function underLoad(sync: Sync, what: string, { seconds, ...load }: LoadOf)
     ...{ source: source.uri, destination: destination.directUri, database, collection },
     ...{ changesPerSecond, seconds },
   }
-  await using writer = await startWriter(sync, what, load)
+  await using writer = await startWriter(sync, what, { ...load, secondsMax: patienceMS / 1_000 })
   await using sentinel = await startChild<SentinelResult>('sentinel', watching)
   await waitUntilIdle(pair)
   const stop = startMeter({ tandem: tandem.pid, source: source.pid, destination: destination.pid })
@@ -145,7 +147,7 @@ async function underLoad(sync: Sync, what: string, { seconds, ...load }: LoadOf)
   const cpu = stop()
   const { lagsMS } = watched
   return {
-    [`${what}: transactions/s`]: load.transactions / written.seconds,
+    [`${what}: transactions/s`]: written.transactions / written.seconds,
     [`${what}: lag p50 ms`]: quantile(lagsMS, 0.5),
     [`${what}: lag p99 ms`]: quantile(lagsMS, 0.99),
     [`${what}: lag max ms`]: quantile(lagsMS, 1),
@@ -156,7 +158,9 @@ async function underLoad(sync: Sync, what: string, { seconds, ...load }: LoadOf)
   }
 }
 
-function startWriter({ pair, data, seed }: Sync, what: string, load: Omit<LoadOf, 'seconds'>) {
+type WriterLoad = Pick<OrderWriterInput, 'transactions' | 'perSecond' | 'secondsMax'>
+
+function startWriter({ pair, data, seed }: Sync, what: string, load: WriterLoad) {
   const input: OrderWriterInput = { uri: pair.source.uri, database, data, seed: `${seed} ${what}`, ...load }
   return startChild<OrderWriterResult>('order-writer', input)
 }
@@ -178,7 +182,7 @@ function pauseUnderLoad(sync: Sync): Promise<Figures> {
 async function behind(sync: Sync, before: () => Promise<void>, command: 'reverse' | 'resume'): Promise<Figures> {
   const { tandem, scale } = sync
   const seconds = Math.max(3, backlogSecondsInFull * scale)
-  const load = { transactions: Math.ceil(backlogTransactionsInFull * scale), perSecond: null }
+  const load = { transactions: backlogTransactions, secondsMax: backlogLoadTimes * seconds, perSecond: null }
   await before()
   await using writer = await startWriter(sync, 'backlog', load)
   const writing = writer.go()
@@ -196,10 +200,10 @@ async function behind(sync: Sync, before: () => Promise<void>, command: 'reverse
   }
   const caughtUpSeconds = (performance.now() - began) / 1_000
   const loadEnded = await Promise.race([writing.then(() => true), delay(1, false)])
-  const { seconds: written } = await writing
+  const written = await writing
   return {
     'backlog: s of load before': seconds,
-    'backlog: transactions/s': load.transactions / written,
+    'backlog: transactions/s': written.transactions / written.seconds,
     'backlog: load until the end (1: yes)': loadEnded ? 0 : 1,
     'backlog: lag max s, as progress shows it': lagMax,
     'backlog: s from the command until lag < 1 s': caughtUpSeconds,

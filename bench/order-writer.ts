@@ -11,6 +11,8 @@ export interface OrderWriterInput {
   database: string
   data: OrderData
   transactions: number
+  /** No transaction begins after this time, even if not all have run. */
+  secondsMax: number
   /** Null: as fast as possible. */
   perSecond: number | null
   /** Must be different for each run on the same data, because it is a part of the `_id`s. */
@@ -18,12 +20,13 @@ export interface OrderWriterInput {
 }
 
 export interface OrderWriterResult {
+  transactions: number
   seconds: number
   /** When the last transaction was acknowledged, in milliseconds since the epoch. */
   endedAt: number
 }
 
-await serveParent(async ({ uri, database, data, transactions, perSecond, seed }: OrderWriterInput) => {
+await serveParent(async ({ uri, database, data, transactions, secondsMax, perSecond, seed }: OrderWriterInput) => {
   const client = await MongoClient.connect(uri, { minPoolSize: clients, writeConcern: { w: 'majority' } })
   const mixes = Array.from(
     { length: clients },
@@ -35,7 +38,7 @@ await serveParent(async ({ uri, database, data, transactions, perSecond, seed }:
     // After a slow response the delayed transactions follow at once, so that the average rate stays the same.
     const run = async (mix: OrderMix): Promise<void> => {
       await client.withSession(async (session) => {
-        while (taken < transactions) {
+        while (taken < transactions && performance.now() - began < 1_000 * secondsMax) {
           const due = perSecond === null ? 0 : began + (taken * 1_000) / perSecond - performance.now()
           taken += 1
           if (due > 0) await delay(due)
@@ -46,6 +49,6 @@ await serveParent(async ({ uri, database, data, transactions, perSecond, seed }:
     }
     await Promise.all(mixes.map(run))
     const ended = performance.now()
-    return { seconds: (ended - began) / 1_000, endedAt: performance.timeOrigin + ended }
+    return { transactions: taken, seconds: (ended - began) / 1_000, endedAt: performance.timeOrigin + ended }
   }
 })
