@@ -1,8 +1,8 @@
 /**
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|ddl|shared|secondaries|dashboards|converge|start|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
- *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE] [--shards N]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|ddl|shared|secondaries|dashboards|converge|start|neighbours|directions|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE] [--shards N] [--level N]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure
  * tandem. `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 1 if a measurement
@@ -11,7 +11,8 @@
  * milliseconds. `--bandwidth` is its rate in each direction in megabits per second. With either option, only the
  * sections in `linkedSections` run. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if the
  * machine limits open files: 10,000 collections are at least 20,000 files on each server. `--shards` is the number of
- * shards of each cluster in the section `sharded`, 4 by default.
+ * shards of each cluster in the section `sharded`, 4 by default. `--level` is the one load level that the section
+ * `neighbours` measures instead of all.
  */
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
@@ -26,6 +27,7 @@ import { benchCutover } from './cutover.ts'
 import { cutoverCases } from './cutover-cases.ts'
 import { benchDashboards } from './dashboards.ts'
 import { benchDdl } from './ddl.ts'
+import { benchDirections } from './directions.ts'
 import { benchStart } from './first-work.ts'
 import { benchInstances } from './instances.ts'
 import { benchLag } from './lag.ts'
@@ -34,6 +36,7 @@ import { machineFacts, machineLines } from './machine.ts'
 import { benchManyCollections } from './many-collections.ts'
 import { benchManyIndexes } from './many-indexes.ts'
 import { benchMemory } from './memory.ts'
+import { benchNeighbours } from './neighbours.ts'
 import { linkedSections, type Measured, type Row, sections, tables } from './report.ts'
 import { benchSecondaryReads } from './secondary-reads.ts'
 import { shardedCases } from './sharded.ts'
@@ -55,6 +58,7 @@ const { values } = parseArgs({
     rtt: { type: 'string' },
     bandwidth: { type: 'string' },
     shards: { type: 'string', default: '4' },
+    level: { type: 'string' },
   },
 })
 const runs = Number(values.runs)
@@ -86,6 +90,8 @@ const cacheSizeGB = Number(values.cache)
 if (!(cacheSizeGB >= 0.25)) throw new Error('--cache takes a number of GB of at least 0.25')
 const shardCount = Number(values.shards)
 if (!Number.isInteger(shardCount) || shardCount < 2) throw new Error('--shards takes a whole number of at least 2')
+const levels = ([1, 2, 3, 4] as const).filter((level) => !values.level || String(level) === values.level)
+if (levels.length === 0) throw new Error('--level takes a number from 1 to 4')
 const options = {
   runs,
   scale,
@@ -95,7 +101,14 @@ const options = {
   profile: values.profile ? path.resolve(values.profile) : undefined,
 }
 
-function planned(): { section: Row['section']; name: string; run: () => Promise<Measured> }[] {
+interface Planned {
+  section: Row['section']
+  name: string
+  /** Several results have their own names, and a column each. */
+  run: () => Promise<Measured | (Measured & { name: string })[]>
+}
+
+function planned(): Planned[] {
   const copies = shapes
     .filter(({ name }) => !values.shape || name === values.shape)
     .map((shape) => ({ section: 'copy' as const, name: shape.title, run: () => benchCopy(shape, options) }))
@@ -151,6 +164,12 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
   const dashboards = { section: 'dashboards' as const, name: first.title, run: () => benchDashboards(first, options) }
   const converge = { section: 'converge' as const, name: first.title, run: () => benchConverge(first, options) }
   const start = { section: 'start' as const, name: 'one collection', run: () => benchStart(options) }
+  const neighbours = levels.map((level) => ({
+    section: 'neighbours' as const,
+    name: `loadLevel ${level}`,
+    run: () => benchNeighbours(level, options),
+  }))
+  const directions = { section: 'directions' as const, name: 'transactions', run: () => benchDirections(options) }
   const wanted = values.only ?? (values.case ? 'cutover' : values.shape ? 'copy' : undefined)
   return [
     ...copies,
@@ -171,6 +190,8 @@ function planned(): { section: Row['section']; name: string; run: () => Promise<
     dashboards,
     converge,
     start,
+    ...neighbours,
+    directions,
     ...shardedCases(options),
   ].filter(({ section }) => (!wanted || section === wanted) && (!isLinked || linkedSections.has(section)))
 }
@@ -190,7 +211,7 @@ const rows: Row[] = []
 for (const { section, name, run } of planned()) {
   process.stderr.write(`${section}: ${name}\n`)
   try {
-    rows.push({ section, name, ...(await run()) })
+    for (const one of [await run()].flat()) rows.push({ section, name, ...one })
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`)
     rows.push({ section, name, figures: {}, misses: ['FAILED, see above'] })

@@ -21,6 +21,8 @@ export const sections = [
     'dashboards',
     'converge',
     'start',
+    'neighbours',
+    'directions',
     'sharded',
   ] as const),
 ]

@@ -10,7 +10,7 @@ import { isRefusalName, RefusedError, StoppedError, toFailure } from './domain/e
 import type { Finding } from './domain/finding.ts'
 import type { Instance } from './domain/instance.ts'
 import type { Journal } from './domain/journal.ts'
-import type { LoadLevel } from './domain/limits.ts'
+import type { LoadLevel } from './domain/load-level.ts'
 import type { Progress } from './domain/progress.ts'
 import type { CopyReadPreference } from './domain/read-preference.ts'
 import type { RedisTls } from './domain/redis-url.ts'

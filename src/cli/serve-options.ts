@@ -69,7 +69,7 @@ export function addServeOptions(command: Command): Command {
     )
     .option(
       '--loadLevel <level>',
-      'load on the clusters, 1 to 4: 1, 2, 4 or 8 ranges are copied at a time',
+      'load on the clusters, 1 to 4: 1, 2, 4 or 8 ranges are copied at a time; 1 and 2 also rest after each write',
       integerBetween(1, 4),
       3,
     )

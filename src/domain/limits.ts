@@ -40,13 +40,3 @@ export interface BackedOff {
   /** Number of batches that may be written at a time now. */
   writeConcurrency: number
 }
-
-/** mongosync's load level from 1 to 4. */
-export type LoadLevel = 1 | 2 | 3 | 4
-
-const rangesAtOnce: Record<LoadLevel, number> = { 1: 1, 2: 2, 3: 4, 4: 8 }
-
-/** How many ranges are read at a time, and how many batches are written at a time, if the operator sets no limit. */
-export function concurrencyOf(loadLevel: LoadLevel): number {
-  return rangesAtOnce[loadLevel]
-}

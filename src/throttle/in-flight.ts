@@ -56,6 +56,12 @@ export class InFlight {
     this.#writeMS = average(this.#writeMS, tookMS)
   }
 
+  /** Round trip to the destination, ms; 0 if it is nearby or not known. */
+  get destinationMS(): number {
+    const { destination } = this.roundTrips?.() ?? { destination: 0 }
+    return destination < nearbyMS ? 0 : destination
+  }
+
   /** The number of segments to copy at a time. Each has at most one read and one write under way. */
   segmentsAtOnce(base: number): number {
     if (!this.roundTrips) return base

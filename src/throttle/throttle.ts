@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BackOff } from '../domain/back-off.ts'
-import { concurrencyOf, type Limits, type LimitsReport, type LoadLevel, noLimits } from '../domain/limits.ts'
+import { type Limits, type LimitsReport, noLimits } from '../domain/limits.ts'
+import { batchBytesOf, concurrencyOf, type LoadLevel, restMS } from '../domain/load-level.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { DestinationPressure } from '../mongo/destination-pressure.ts'
 import { batchBytesFor, InFlight, type RoundTrips } from './in-flight.ts'
@@ -21,8 +22,8 @@ const piecesPerSecond = 4
 const batchBytesMin = 64 * 1024
 
 /**
- * Everything that limits bulk work in one instance: the limits set by the operator, which take effect at once, and the
- * load of the destination. Change events are never delayed, because a limit must not make the sync fall behind.
+ * Everything that limits bulk work in one instance: the load level, the limits set by the operator, which take effect at once,
+ * and the load of the destination. Change events are never delayed, because a limit must not make the sync fall behind.
  */
 export class Throttle {
   readonly #loadLevel: LoadLevel
@@ -102,10 +103,11 @@ export class Throttle {
     return () => this.#listeners.delete(listener)
   }
 
-  /** The size in bytes of one batch, at most `most`. A slow rate needs small batches. */
+  /** The size in bytes of one batch, at most `most`. A low load level and a slow rate need small batches. */
   batchBytes(most: number): number {
     const { bytesPerSecond } = this.#pace
-    const affordable = batchBytesFor(this.readConcurrency, most)
+    const ofLevel = Math.min(most, batchBytesOf(this.#loadLevel, this.#inFlight.destinationMS))
+    const affordable = batchBytesFor(this.readConcurrency, ofLevel)
     if (bytesPerSecond === null) return affordable
     return Math.min(affordable, Math.max(batchBytesMin, bytesPerSecond / piecesPerSecond))
   }
@@ -153,13 +155,14 @@ export class Throttle {
   }
 
   /**
-   * Pauses in proportion to the duration of the last write while the destination is overloaded. Ends early when it
-   * recovers.
+   * Pauses in proportion to the duration of the last write, at a low load level always, and otherwise while the destination
+   * is overloaded. Ends early when it recovers.
    */
   async #pause(signal: AbortSignal, tookMS: number): Promise<void> {
     const began = performance.now()
+    const rest = restMS(this.#loadLevel, tookMS, this.#inFlight.destinationMS)
     const remaining = (): number => {
-      const pauseMS = this.#backOff.pauseFactor(this.writeConcurrency) * tookMS
+      const pauseMS = Math.max(rest, this.#backOff.pauseFactor(this.writeConcurrency) * tookMS)
       return began + Math.min(pauseMS, pauseMaxMS) - performance.now()
     }
     while (remaining() > 0 && !signal.aborted) {

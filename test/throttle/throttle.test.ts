@@ -31,6 +31,11 @@ describe('writes of the copy', () => {
     expect(await write(overloaded(0), 50)).toBeLessThan(10 * 50)
   })
 
+  it('are followed by a rest at load level 1, and by none at level 3', async () => {
+    expect(await write(new Throttle(1), 50)).toBeGreaterThan(4 * 48)
+    expect(await write(new Throttle(3), 50)).toBeLessThan(4 * 48)
+  })
+
   it('end their pause when the destination is no longer watched for overload', async () => {
     const throttle = overloaded(7)
     const writing = write(throttle, 50)
@@ -59,6 +64,11 @@ describe('writes of the copy', () => {
     stop.abort()
     expect(await writing).toBeLessThan(4_000)
   })
+})
+
+it('batches are smaller at a low load level', () => {
+  expect(new Throttle(1).batchBytes(4_000_000)).toBeLessThan(1_000_000)
+  expect(new Throttle(3).batchBytes(4_000_000)).toBe(4_000_000)
 })
 
 describe('limits', () => {
