@@ -20,7 +20,8 @@ export const checkHashes: Check = async ({ configuration, source, destination, f
   const [ofSource, ofDestination] = await Promise.all([hashOf(source), hashOf(destination)])
   const unable = ofSource === null ? 'source' : ofDestination === null ? 'destination' : null
   if (unable) return [unsupported(`the ${unable} (${facts[unable].version}) cannot hash documents; ${hashingReleases}`)]
-  if (ofSource !== ofDestination) return [unsupported('source and destination compute different hashes of one document')]
+  if (ofSource !== ofDestination)
+    return [unsupported('source and destination compute different hashes of one document')]
   return []
 }
 
@@ -29,7 +30,11 @@ const hashingReleases = 'servers from 6.0.14, 7.0.6 and 8.0 on can'
 
 function unsupported(message: string): Finding {
   const field = 'verification.initialCompareMethod: toHashedIndexKey is not supported by these clusters'
-  return problem('VerificationNotSupported', `${field}: ${message}`, 'leave initialCompareMethod out, or set it to binary')
+  return problem(
+    'VerificationNotSupported',
+    `${field}: ${message}`,
+    'leave initialCompareMethod out, or set it to binary',
+  )
 }
 
 /** Returns null if the server does not have the operators. */

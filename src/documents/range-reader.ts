@@ -36,11 +36,7 @@ export class RangeReader {
   #next: Promise<RawBatch | null> | null = null
 
   /** @param onRead called once for each document that the cursor returns */
-  constructor(
-    cursor: RawCursor,
-    runRead: RunRead = (read) => read(),
-    onRead: (document: Buffer) => void = () => {},
-  ) {
+  constructor(cursor: RawCursor, runRead: RunRead = (read) => read(), onRead: (document: Buffer) => void = () => {}) {
     this.#cursor = cursor
     this.#runRead = runRead
     this.#onRead = onRead

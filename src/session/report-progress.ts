@@ -195,7 +195,11 @@ function indexBuildingOf({ snapshot, record, session, coordinator }: ProgressSou
 }
 
 /** The coordinator verifies, so the other instances report what it reports. */
-function verificationOf({ record: { configuration }, session, coordinator }: ProgressSources): Progress['verification'] {
+function verificationOf({
+  record: { configuration },
+  session,
+  coordinator,
+}: ProgressSources): Progress['verification'] {
   if (!configuration.verification.enabled) return null
   const { initialCompareMethod } = configuration.verification
   const report = coordinator?.verification ?? session.verification.report(configuration)

@@ -4,9 +4,11 @@ import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
+import { renamedTo } from '../mongo/collection-name.ts'
+import { codeOf, isTransient } from '../mongo/errors.ts'
 import { compareRange, type RangeComparison } from './compare-range.ts'
 import type { ReadAhead } from './read-ahead.ts'
-import { readForms } from './read-form.ts'
+import { type ReadForm, readForms } from './read-form.ts'
 import { followName, onDestination, onSource } from './recheck-documents.ts'
 
 export interface RangeReadParts {
@@ -27,15 +29,35 @@ const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
 /**
  * Reads one range of a collection from both clusters and compares it. If the source has renamed the collection, this
- * rejects, and the entry has the new name for the next attempt.
+ * rejects, and the entry has the new name for the next attempt. If a server cannot hash a document of the range, the range
+ * is compared as bytes.
  */
 export async function compareRangeOf(
-  { clusters, notBefore, mayReadSecondaries, suspect, waitForCapacity, readAhead, compareMethod }: RangeReadParts,
+  parts: RangeReadParts,
+  entry: CatalogEntry,
+  bounds: RangeBounds,
+): Promise<RangeComparison> {
+  const form = readForms[parts.compareMethod]
+  try {
+    return await compareIn(form, parts, entry, bounds)
+  } catch (error) {
+    if (form === readForms.binary || !mayBeOfHash(error)) throw error
+    return await compareIn(readForms.binary, parts, entry, bounds)
+  }
+}
+
+/** True for an error that a read of bytes may not have. If it has it too, the caller gets it then. */
+function mayBeOfHash(error: unknown): boolean {
+  return codeOf(error) !== undefined && !isTransient(error) && renamedTo(error) === undefined
+}
+
+async function compareIn(
+  form: ReadForm,
+  { clusters, notBefore, mayReadSecondaries, suspect, waitForCapacity, readAhead }: RangeReadParts,
   entry: CatalogEntry,
   bounds: RangeBounds,
 ): Promise<RangeComparison> {
   const nextBatchBytes = (): number => readAhead().batchBytes
-  const form = readForms[compareMethod]
   const open = form.firstBatch(entry, nextBatchBytes())
   const openSource = mayReadSecondaries ? openBulkRange : openRange
   const opened = await Promise.allSettled([

@@ -38,7 +38,7 @@ describe('fields and defaults', () => {
       excludeNamespaces: null,
       reversible: false,
       sharding: null,
-      verification: { enabled: true },
+      verification: { enabled: true, initialCompareMethod: 'binary' },
       existingData: 'refuse',
       timeseries: 'refuse',
       copyInNaturalOrder: null,
