@@ -1,28 +1,29 @@
+import type { CatalogEntry } from '../../src/domain/catalog.ts'
 import type { InitialCompareMethod } from '../../src/domain/compare-method.ts'
+import type { BothClusters } from '../../src/mongo/cluster.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import type { RangeComparison } from '../../src/verify/compare-range.ts'
 import { compareRangeOf } from '../../src/verify/read-range.ts'
-import type { TwoClusters } from '../apply/two-clusters.ts'
 
-/** Compares the collection `app.<name>` as the first pass compares one range. */
+/** Compares a whole collection as the first pass compares one range. */
 export async function compareBy(
-  two: TwoClusters,
+  clusters: BothClusters,
   compareMethod: InitialCompareMethod,
-  name: string,
+  entry: CatalogEntry,
 ): Promise<RangeComparison & { suspects: Buffer[] }> {
-  for (const cluster of [two.source, two.destination]) await appendOplogNote(cluster, 'test')
+  for (const cluster of [clusters.source, clusters.destination]) await appendOplogNote(cluster, 'test')
   const suspects: Buffer[] = []
   const comparison = await compareRangeOf(
     {
-      clusters: two,
-      notBefore: { source: two.source.latest, destination: two.destination.latest },
+      clusters,
+      notBefore: { source: clusters.source.latest, destination: clusters.destination.latest },
       mayReadSecondaries: false,
       suspect: (idElement) => suspects.push(Buffer.from(idElement)),
       waitForCapacity: async () => {},
       readAhead: () => ({ ranges: 1, batchBytes: 2 * 1024 * 1024 }),
       compareMethod,
     },
-    await two.entryOf('app', name),
+    entry,
     { from: null, to: null },
   )
   return { ...comparison, suspects }

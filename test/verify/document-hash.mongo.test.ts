@@ -77,7 +77,7 @@ describe.each([
       const rows = cases.map((one) => rawDocument([['_id', one[0]], ['v', one[side]]])) // biome-ignore format: one row
       await insertRaw(client.db('app'), name, rows)
     }
-    const { suspects } = await compareBy(two, 'toHashedIndexKey', name)
+    const { suspects } = await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', name))
     const found = new Set(suspects.map(identityKey))
     return cases
       .map(([what]) => what)
@@ -116,7 +116,7 @@ it('a first pass by hashes finds each different, missing and extra document, for
   }
   await insertRaw(two.sourceClient.db('app'), name, rows.source)
   await insertRaw(two.destinationClient.db('app'), name, rows.destination)
-  const { suspects, documents, bytes } = await compareBy(two, 'toHashedIndexKey', name)
+  const { suspects, documents, bytes } = await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', name))
   expect(new Set(suspects.map(identityKey))).toEqual(expected)
   expect(expected.size).toBeGreaterThan(50)
   expect(documents).toEqual({ source: rows.source.length, destination: rows.destination.length })
@@ -132,7 +132,7 @@ it('documents that are too large for a hash are suspects, so they are compared a
   for (const client of [two.sourceClient, two.destinationClient]) {
     for (const size of sizes) await insertRaw(client.db('app'), name, [large(size)])
   }
-  const { suspects, bytes } = await compareBy(two, 'toHashedIndexKey', name)
+  const { suspects, bytes } = await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', name))
   const found = new Set(suspects.map((idElement) => idElement.readInt32LE(5)))
   expect([...found]).toEqual(sizes.slice(2))
   expect(bytes).toBe(sizes.reduce((sum, size) => sum + size, 0))
@@ -153,7 +153,7 @@ it('of documents of 10 KB, hashes need less than a hundredth of the bytes', asyn
   }
   const bytesOf = async (method: Parameters<typeof compareBy>[1]): Promise<number> => {
     const before = await sentBy()
-    const { suspects } = await compareBy(two, method, name)
+    const { suspects } = await compareBy(two, method, await two.entryOf('app', name))
     expect(suspects).toEqual([])
     return (await sentBy()) - before
   }

@@ -122,11 +122,11 @@ it('compares a range as bytes if a server reports that it cannot hash a document
       { _id: 2, v: new Double(5) },
     ],
   )
-  expect((await compareBy(two, 'toHashedIndexKey', 'rows')).suspects).toEqual([])
+  expect((await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', 'rows'))).suspects).toEqual([])
   // The error of 6.0 for a document whose key string has more than 16 MB.
   const data = { failCommands: ['find'], namespace: 'app.rows', errorCode: 16_493, appName: sourceName }
   await using _ = await failPoint(two.sourceClient, 'failCommand', data, { times: 1 })
-  const { suspects, documents } = await compareBy(two, 'toHashedIndexKey', 'rows')
+  const { suspects, documents } = await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', 'rows'))
   expect(suspects.map((idElement) => idElement.readInt32LE(5))).toEqual([2])
   expect(documents).toEqual({ source: 2, destination: 2 })
 })
