@@ -129,10 +129,11 @@ function planned(): Planned[] {
   }))
   const [first] = shapes
   const verify = { section: 'verify' as const, name: first.title, run: () => benchVerify(first, options) }
+  const chosen = shapes.find(({ name }) => name === values.shape) ?? first
   const verification = {
     section: 'verification' as const,
-    name: first.title,
-    run: () => benchVerification(first, options),
+    name: chosen.title,
+    run: () => benchVerification(chosen, options),
   }
   const cutovers = cutoverCases
     .filter(({ name, onlyWhenNamed }) => (values.case ? name === values.case : !onlyWhenNamed))

@@ -38,6 +38,7 @@ import { parseResync, resyncBodySchema } from './resync-schema.ts'
 import type { Sampler } from './sampler.ts'
 import { emptyBodySchema, healthSchema, successSchema } from './schemas.ts'
 import { sendToAllRoutes } from './send-to-all.ts'
+import { renderStarted, startAnswerSchema } from './start-answer.ts'
 import { type CheckRequest, parseCheckBody, parseStartBody } from './start-body.ts'
 import { startBodySchema } from './start-schema.ts'
 import type { Tokens } from './tokens.ts'
@@ -120,14 +121,14 @@ export function createApi(dependencies: ApiDependencies) {
         'start',
         'Begins a sync. Accepted in IDLE only.',
         { schema: startBodySchema, required: true },
-        successSchema,
+        startAnswerSchema,
       ),
       async (context) => {
         const body = await readJsonObject(context.req.raw)
         const configuration = parseStartBody(body)
         exchanges.received({ method: 'POST', uri: context.req.path, body: bodyForLog(JSON.stringify(body)) })
         await instance.start(configuration)
-        return context.json(success)
+        return context.json(renderStarted(configuration))
       },
     )
     .all('/api/v1/start', (context) => wrongMethod(context, 'POST'))

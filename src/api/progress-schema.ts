@@ -1,4 +1,5 @@
 import * as v from 'valibot'
+import { initialCompareMethods } from '../domain/compare-method.ts'
 import { errorDetails } from '../domain/error-details.ts'
 import { causeOfFailure } from '../domain/errors.ts'
 import type { Progress, VerificationSide } from '../domain/progress.ts'
@@ -82,7 +83,18 @@ export const progressSchema = objectOf({
   ),
   mongosyncID: v.nullable(text('Identifier of this instance.')),
   coordinatorID: v.nullable(text('Identifier of the coordinator; null until it is known.')),
-  verification: v.nullable(objectOf({ source: verificationSideSchema, destination: verificationSideSchema })),
+  verification: v.nullable(
+    objectOf({
+      source: verificationSideSchema,
+      destination: verificationSideSchema,
+      initialCompareMethod: v.exactOptional(
+        described(
+          v.picklist(initialCompareMethods),
+          'How the first verification compares documents; absent if it compares bytes.',
+        ),
+      ),
+    }),
+  ),
   comparedDocumentCount: v.exactOptional(
     integer(
       'Documents of the source that this process has compared in the first pass of the verifier; not persisted. Absent while it has compared none.',
@@ -153,6 +165,7 @@ export function renderProgress(progress: Progress): RenderedProgress {
     verification: verification && {
       source: renderSide(verification.source),
       destination: renderSide(verification.destination),
+      ...(verification.initialCompareMethod && { initialCompareMethod: verification.initialCompareMethod }),
     },
     ...(progress.comparedDocumentCount !== undefined && {
       comparedDocumentCount: whole(progress.comparedDocumentCount),

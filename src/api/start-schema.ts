@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
+import { initialCompareMethods } from '../domain/compare-method.ts'
 import { timeSeriesModes } from '../domain/start-request.ts'
 import { objectOf, singleFieldOf } from './strict-schema.ts'
 
@@ -141,10 +142,21 @@ export const startBodySchema = objectOf({
     v.pipe(
       objectOf({
         enabled: v.optional(v.pipe(v.boolean(), v.description('Turns the embedded verifier on or off.')), true),
+        initialCompareMethod: v.optional(
+          v.pipe(
+            v.picklist(initialCompareMethods),
+            v.description(
+              'How the first verification compares documents. binary: as bytes. toHashedIndexKey: by hashes and sizes ' +
+                'that both clusters compute, which needs much less bandwidth and proves less: not the types of numbers. ' +
+                'Documents whose hashes differ, and those that change later, are compared as bytes.',
+            ),
+          ),
+          'binary',
+        ),
       }),
       v.description('Embedded verifier.'),
     ),
-    { enabled: true },
+    { enabled: true, initialCompareMethod: 'binary' },
   ),
   existingData: v.optional(
     v.pipe(

@@ -39,7 +39,9 @@ export const checkPrivileges: Check = ({ configuration, facts }) => {
 /** Exported for the test that compares it with the roles of docs/privileges.md. */
 export function neededOn(
   role: 'source' | 'destination',
-  configuration: Pick<StartConfiguration, 'enableUserWriteBlocking' | 'reversible' | 'verification'>,
+  configuration: Pick<StartConfiguration, 'enableUserWriteBlocking' | 'reversible'> & {
+    verification: { enabled: boolean }
+  },
   facts: Pick<ClusterFacts, 'topology'>,
 ): Needed {
   const { enableUserWriteBlocking: mode, verification, reversible } = configuration

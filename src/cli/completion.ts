@@ -1,5 +1,6 @@
 import { Argument, type Command, type Option } from 'commander'
 import { buildIndexesModes } from '../domain/build-indexes.ts'
+import { initialCompareMethods } from '../domain/compare-method.ts'
 import { timeSeriesModes } from '../domain/start-request.ts'
 import { logLevels } from '../log/log-options.ts'
 
@@ -18,6 +19,7 @@ const knownValues: Readonly<Record<string, readonly string[]>> = {
   '--buildIndexes': buildIndexesModes,
   '--enableUserWriteBlocking': ['sourceAndDestination', 'destinationOnly', 'none'],
   '--timeseries': timeSeriesModes,
+  '--verificationMethod': initialCompareMethods,
   '--loadLevel': ['1', '2', '3', '4'],
   '--verbosity': Object.keys(logLevels),
 }

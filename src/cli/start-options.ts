@@ -15,6 +15,7 @@ interface StartOptions {
   enableUserWriteBlocking?: string
   reversible?: boolean
   verification: boolean
+  verificationMethod?: string
   existingData?: string
   timeseries?: string
   skipDiskSpaceCheck?: boolean
@@ -43,6 +44,10 @@ function addFields(command: Command): void {
     )
     .option('--reversible', 'allow reversing after commit')
     .option('--no-verification', 'run without the embedded verifier')
+    .option(
+      '--verificationMethod <method>',
+      'how the first verification compares documents: binary (default: their bytes) or toHashedIndexKey (hashes, which need less bandwidth and prove less)',
+    )
     .option(
       '--existingData <what>',
       'refuse (default) or converge: make existing collections equal to the source, drop those that the source does not have',
@@ -86,7 +91,8 @@ function addFields(command: Command): void {
  * validates the values, because it has the rules.
  */
 export function startBody(options: StartOptions): ClientRequest['body'] | string {
-  const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, verification, body } = options
+  const { source, destination, buildIndexes, enableUserWriteBlocking, reversible, body } = options
+  const { verification, verificationMethod } = options
   const { existingData, timeseries, skipDiskSpaceCheck, include, exclude, shardKey, createSupportingIndexes } = options
   const { copyInNaturalOrder, detectRandomId, remap } = options
   const fields = {
@@ -97,7 +103,12 @@ export function startBody(options: StartOptions): ClientRequest['body'] | string
       enableUserWriteBlocking: booleanAlias(enableUserWriteBlocking),
     }),
     ...(reversible === true && { reversible }),
-    ...(!verification && { verification: { enabled: false } }),
+    ...((!verification || verificationMethod !== undefined) && {
+      verification: {
+        ...(!verification && { enabled: false }),
+        ...(verificationMethod !== undefined && { initialCompareMethod: verificationMethod }),
+      },
+    }),
     ...(existingData !== undefined && { existingData }),
     ...(timeseries !== undefined && { timeseries }),
     ...(copyInNaturalOrder && { copyInNaturalOrder: filtersOf(copyInNaturalOrder) }),

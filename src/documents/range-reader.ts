@@ -32,11 +32,14 @@ export class RangeReader {
   bytes = 0
   readonly #cursor: RawCursor
   readonly #runRead: RunRead
+  readonly #onRead: (document: Buffer) => void
   #next: Promise<RawBatch | null> | null = null
 
-  constructor(cursor: RawCursor, runRead: RunRead = (read) => read()) {
+  /** @param onRead called once for each document that the cursor returns */
+  constructor(cursor: RawCursor, runRead: RunRead = (read) => read(), onRead: (document: Buffer) => void = () => {}) {
     this.#cursor = cursor
     this.#runRead = runRead
+    this.#onRead = onRead
   }
 
   /** Reads until a document is available. Returns false when the cursor is exhausted. */
@@ -53,7 +56,10 @@ export class RangeReader {
       this.documents = batch.documents
       this.at = 0
       this.count += batch.documents.length
-      for (const document of batch.documents) this.bytes += document.length
+      for (const document of batch.documents) {
+        this.bytes += document.length
+        this.#onRead(document)
+      }
     }
     return true
   }

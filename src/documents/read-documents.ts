@@ -143,6 +143,11 @@ export interface RangeBounds {
   to: TypedValue | null
 }
 
+/** What a scan returns of each document. By default, the whole document. */
+export interface ScanShape {
+  projection?: Document
+}
+
 /**
  * Opens a cursor over a range of `_id`s in index order. The bounds are `min` and `max` on the `_id` index, because
  * comparison operators in a filter match only one BSON type and would miss documents of other types. A range with a
@@ -154,8 +159,9 @@ export async function openRange(
   bounds: RangeBounds,
   notBefore: ClusterTime,
   batchSize: number,
+  shape: ScanShape = {},
 ): Promise<RawCursor> {
-  return await openScan(cluster, collection, notBefore, batchSize, rangeOf(cluster, bounds))
+  return await openScan(cluster, collection, notBefore, batchSize, { ...rangeOf(cluster, bounds), ...shape })
 }
 
 /** A secondary that is further behind than this, in seconds, is not selected. It is the driver's lowest limit. */
@@ -185,10 +191,12 @@ export async function openBulkRange(
   bounds: RangeBounds,
   notBefore: ClusterTime,
   batchSize: number,
+  shape: ScanShape = {},
 ): Promise<RawCursor> {
-  if (!cluster.readsSecondaries) return await openRange(cluster, collection, bounds, notBefore, batchSize)
+  if (!cluster.readsSecondaries) return await openRange(cluster, collection, bounds, notBefore, batchSize, shape)
   const time = laterOf(notBefore, cluster.latest)
-  return await openScan(cluster, collection, time, batchSize, rangeOf(cluster, bounds), secondaryPreferred)
+  const range = { ...rangeOf(cluster, bounds), ...shape }
+  return await openScan(cluster, collection, time, batchSize, range, secondaryPreferred)
 }
 
 function rangeOf({ sharded }: Cluster, { from, to }: RangeBounds): Document {

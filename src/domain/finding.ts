@@ -16,6 +16,7 @@ export const adviceNames = [
   'ShortOplogWindow',
   'ClockSkew',
   'ExistingData',
+  'HashedVerification',
   'TimeSeriesSkipped',
   'UnencryptedConnection',
   'UnverifiedConnection',

@@ -1,4 +1,5 @@
 import type { AuditEntry } from './audit-entry.ts'
+import type { InitialCompareMethod } from './compare-method.ts'
 import type { ErrorDetails } from './error-details.ts'
 import type { PeerCommand } from './peer-command.ts'
 
@@ -74,7 +75,12 @@ export interface JournalFields {
   'copy ended': { collections: number; seconds: number }
   'verification began': Record<never, never>
   'verification begins again': { error: string }
-  'verification pass ended': { documents: number; collections: number; seconds: number }
+  'verification pass ended': {
+    documents: number
+    collections: number
+    seconds: number
+    compareMethod: InitialCompareMethod
+  }
   'verdict pass': { pass: number; differences: number }
   verdict: { differences: number }
   'commit step': { step: string }

@@ -1,4 +1,5 @@
 import type { CommitEstimate, Rehearsal } from './commit-request.ts'
+import type { InitialCompareMethod } from './compare-method.ts'
 import type { Failure } from './errors.ts'
 import type { LimitsReport } from './limits.ts'
 
@@ -44,7 +45,12 @@ export interface Progress {
   directionMapping: { Source: string; Destination: string } | null
   mongosyncID: string | null
   coordinatorID: string | null
-  verification: { source: VerificationSide; destination: VerificationSide } | null
+  verification: {
+    source: VerificationSide
+    destination: VerificationSide
+    /** Absent if the first pass compares bytes. */
+    initialCompareMethod?: InitialCompareMethod
+  } | null
   /** Documents of the source that this process has compared in first passes; absent while it has compared none. */
   comparedDocumentCount?: number
   failure?: Failure

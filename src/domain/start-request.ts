@@ -1,4 +1,5 @@
 import type { BuildIndexes } from './build-indexes.ts'
+import type { InitialCompareMethod } from './compare-method.ts'
 
 /** The body of `POST /api/v1/start` after validation, with defaults set and aliases resolved. */
 export interface StartConfiguration {
@@ -12,7 +13,7 @@ export interface StartConfiguration {
   excludeNamespaces: readonly NamespaceFilter[] | null
   reversible: boolean
   sharding: ShardingOptions | null
-  verification: { enabled: boolean }
+  verification: { enabled: boolean; initialCompareMethod: InitialCompareMethod }
   /** How to treat selected namespaces that exist on the destination. */
   existingData: ExistingData
   /** How to treat selected time-series collections of the source. */

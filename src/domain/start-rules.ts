@@ -8,6 +8,7 @@ import type { StartConfiguration } from './start-request.ts'
  * the checks that depend on the clusters.
  */
 export function refuseContradictions(configuration: StartConfiguration): void {
+  refuseUnusedMethod(configuration)
   if (!configuration.reversible) {
     refuseBlockedFilter(configuration)
     return
@@ -31,6 +32,15 @@ export function refuseContradictions(configuration: StartConfiguration): void {
       'reversible: true is not supported with includeNamespaces or excludeNamespaces; leave the filters out or set reversible to false',
     )
   }
+}
+
+/** Refuses a method of comparison without the verifier, because the request shows that a comparison is expected. */
+function refuseUnusedMethod({ verification: { enabled, initialCompareMethod } }: StartConfiguration): void {
+  if (enabled || initialCompareMethod === 'binary') return
+  throw new RefusedError(
+    'InvalidRequest',
+    `verification.initialCompareMethod: ${initialCompareMethod} needs the embedded verifier; set verification.enabled to true, or leave initialCompareMethod out`,
+  )
 }
 
 /**

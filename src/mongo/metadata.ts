@@ -284,9 +284,10 @@ function recordOf(found: Document): SyncRecord {
 
 /**
  * Sets the defaults of fields that may be missing. Earlier releases did not store these fields, and `storedRecord` omits
- * the last four if they have their defaults. The order of the fields is that of a new request.
+ * all but `existingData` if they have their defaults. The order of the fields is that of a new request.
  */
 function configurationOf({
+  verification,
   existingData = 'refuse',
   timeseries = 'refuse',
   copyInNaturalOrder = null,
@@ -294,25 +295,29 @@ function configurationOf({
   namespaceRemap = null,
   ...others
 }: Document): StartConfiguration {
+  const { enabled, initialCompareMethod = 'binary' } = verification as Document
   const newer = { existingData, timeseries, copyInNaturalOrder, detectRandomId, namespaceRemap }
-  return { ...others, ...newer } as unknown as StartConfiguration
+  return { ...others, verification: { enabled, initialCompareMethod }, ...newer } as unknown as StartConfiguration
 }
 
 /**
  * Omits newer fields that have their defaults, so that an earlier release finds only fields that it knows in the record.
  * An earlier release refuses a record with `skip` or `namespaceRemap` because of its version (`recordVersion`). For a collection that is to
  * be copied in natural order, it would plan segments by ranges of `_id`, which is correct too. It refuses a stored plan
- * in natural order (`SegmentStore`).
+ * in natural order (`SegmentStore`). It would compare bytes in the first pass whatever `initialCompareMethod` is, which
+ * proves more.
  */
 function storedRecord({ configuration, ...others }: SyncRecord): Document {
-  const { timeseries, copyInNaturalOrder, detectRandomId, namespaceRemap, ...known } = configuration
+  const { verification, timeseries, copyInNaturalOrder, detectRandomId, namespaceRemap, ...known } = configuration
+  const { enabled, initialCompareMethod } = verification
+  const verifying = initialCompareMethod === 'binary' ? { enabled } : { enabled, initialCompareMethod }
   const newer = {
     ...(timeseries === 'skip' && { timeseries }),
     ...(copyInNaturalOrder && { copyInNaturalOrder }),
     ...(detectRandomId === false && { detectRandomId }),
     ...(namespaceRemap && { namespaceRemap }),
   }
-  return { configuration: { ...known, ...newer }, ...others }
+  return { configuration: { ...known, verification: verifying, ...newer }, ...others }
 }
 
 function storedPosition(position: StreamPosition): Document {

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Coordination } from '../coordination/coordination.ts'
 import type { Peers } from '../coordination/peers.ts'
+import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { isStop } from '../domain/errors.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { RangeClaims } from '../mongo/range-claims.ts'
@@ -18,6 +19,7 @@ export interface OfferedWorkParts {
   /** The context of the lease term. */
   context: RetryContext
   throttle: Throttle
+  compareMethod: InitialCompareMethod
   coordination: Coordination
   peers: Pick<Peers, 'sync'>
   runs: WorkRuns
@@ -97,7 +99,7 @@ export class OfferedWork {
 
   /** Compares offered ranges until `#mayCompare` is false, a signal is aborted, or a failure occurs. */
   async #takePart(stopped: AbortSignal): Promise<void> {
-    const { source, destination, context, throttle, coordination, runs, figures, compared } = this.#parts
+    const { source, destination, context, throttle, compareMethod, coordination, runs, figures, compared } = this.#parts
     const disallowed = new AbortController()
     const signal = AbortSignal.any([context.signal, stopped, disallowed.signal])
     const timer = setInterval(() => {
@@ -116,6 +118,7 @@ export class OfferedWork {
         catalog: () => current?.catalog ?? null,
         reload: async () => await current?.reloadCatalog(),
         throttle,
+        compareMethod,
         roundTripMS: () => figures.roundTrips.slowerMS,
         owner: coordination.token,
         claimNumbers: { last: () => this.#claims, next: () => ++this.#claims },

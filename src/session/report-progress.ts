@@ -5,6 +5,7 @@ import { estimateCatchUp } from '../domain/catch-up.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { secondsOf } from '../domain/cluster-time.ts'
 import { estimateCommit } from '../domain/commit-estimate.ts'
+import { comparesHashes, warningsOfMethod } from '../domain/compare-method.ts'
 import { describeOplogTime, oplogWindowMinSeconds } from '../domain/oplog-time.ts'
 import type { Progress, ProgressInfo, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
@@ -97,9 +98,7 @@ export function reportProgress(sources: ProgressSources): Progress {
     },
     mongosyncID: sources.mongosyncID,
     coordinatorID: session.coordination.coordinatorID,
-    verification: record.configuration.verification.enabled
-      ? (sources.coordinator?.verification ?? session.verification.report(record.configuration))
-      : null,
+    verification: verificationOf(sources),
     ...comparedOf(session),
     ...(context.failure ? { failure: context.failure } : {}),
     ...catchUpOf(state, context, sources),
@@ -152,6 +151,7 @@ function oplogOf(
         ]
   const warnings = [
     ...warningsOf(sources.record.configuration),
+    ...warningsOfMethod(sources.record.configuration),
     ...leftOutOf(state, sources),
     ...skippedOf(sources.session.alerts.skippedTimeSeries),
     ...sources.warnings,
@@ -192,6 +192,18 @@ function indexBuildingOf({ snapshot, record, session, coordinator }: ProgressSou
   if (record.configuration.buildIndexes === 'never') return {}
   const indexBuilding = coordinator?.indexBuilding ?? session.figures.indexBuilding(snapshot.context.canWrite)
   return indexBuilding ? { indexBuilding } : {}
+}
+
+/** The coordinator verifies, so the other instances report what it reports. */
+function verificationOf({
+  record: { configuration },
+  session,
+  coordinator,
+}: ProgressSources): Progress['verification'] {
+  if (!configuration.verification.enabled) return null
+  const { initialCompareMethod } = configuration.verification
+  const report = coordinator?.verification ?? session.verification.report(configuration)
+  return report && { ...report, ...(comparesHashes(configuration) ? { initialCompareMethod } : {}) }
 }
 
 function comparedOf({ verification }: SyncSession): Pick<Progress, 'comparedDocumentCount'> {

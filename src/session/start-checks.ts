@@ -19,7 +19,7 @@ import { checkShardingEntries } from '../checks/sharding.ts'
 import { checkTimeSeries } from '../checks/time-series.ts'
 import { checkTopology } from '../checks/topology.ts'
 import { checkTestedReleases } from '../checks/untested-releases.ts'
-import { checkExpiry, checkVerifierMemory } from '../checks/verification.ts'
+import { checkExpiry, checkHashedProof, checkHashes, checkVerifierMemory } from '../checks/verification.ts'
 import { checkPatchRelease, checkVersions } from '../checks/versions.ts'
 import { checkZones } from '../checks/zones.ts'
 import { type ListedCollection, listCollections, listDatabases } from '../definitions/listing.ts'
@@ -54,6 +54,7 @@ const otherRefusing: Check[] = [
   checkShardingEntries,
   checkIndexLimit,
   checkVerifierMemory,
+  checkHashes,
   checkExpiry,
   async ({ configuration, source, destination, selection }) => {
     if (configuration.existingData === 'refuse') await refuseNonEmpty(source, destination, selection)
@@ -97,6 +98,7 @@ const advising: Check[] = [
   checkShardLoad,
   checkClocks,
   checkExistingData,
+  checkHashedProof,
 ]
 
 /** Throws RefusedError with the reason and the remedy of the first error that a check finds. Writes nothing. */

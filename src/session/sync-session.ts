@@ -162,13 +162,13 @@ export class SyncSession {
     const { runs } = this
     this.#initialised = new InitialisedReplication({ lease, coordination, peers, runs })
     this.#restored = new RestoredReplication({ lease, coordination, peers, runs, selection, stored: this })
-    const { startTime: beganAt } = record
     const meter = context.meter ?? null
-    this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: beganAt, runs, meter })
+    this.figures = new WorkFigures({ ...clusters, metadata, coordination, startTime: record.startTime, runs, meter })
     this.verification = new Verification({
       ...shared,
       peers,
       selection,
+      compareMethod: record.configuration.verification.initialCompareMethod,
       context: term.context,
       runs,
       figures: this.figures,

@@ -3,6 +3,7 @@ import type { Peers } from '../coordination/peers.ts'
 import type { BothCatalogs } from '../definitions/both-catalogs.ts'
 import type { DefinitionStage } from '../definitions/compare-definitions.ts'
 import { findDefinitionMismatches } from '../definitions/read-definitions.ts'
+import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { aborted, deferred } from '../domain/deferred.ts'
 import { errorText } from '../domain/error-text.ts'
 import { assert, FatalError, StoppedError } from '../domain/errors.ts'
@@ -20,7 +21,8 @@ import { StoredDocuments } from '../mongo/stored-documents.ts'
 import { VerificationStore } from '../mongo/verification-store.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { streamPartition } from '../verify/checkpoint.ts'
-import { type Helpers, Verifier } from '../verify/verifier.ts'
+import type { Helpers } from '../verify/offered-ranges.ts'
+import { Verifier } from '../verify/verifier.ts'
 import { OfferedWork } from './offered-work.ts'
 import { type RunObserver, VerificationRun } from './verification-run.ts'
 import type { WorkFigures } from './work-figures.ts'
@@ -35,6 +37,8 @@ export interface VerificationParts {
   selection: () => Selection
   sharedStream: SharedStream
   throttle: Throttle
+  /** How the first pass compares documents. */
+  compareMethod: InitialCompareMethod
   atStep: (step: string) => void
   coordination: Coordination
   peers: Pick<Peers, 'sync'>
@@ -198,7 +202,8 @@ export class Verification {
   #logPass({ report }: Verifier, began: number): void {
     const { hashedDocumentCount: documents, scannedCollectionCount: collections } = report.source
     const seconds = (performance.now() - began) / 1_000
-    this.#parts.context.journal?.('verification pass ended', { documents, collections, seconds })
+    const { compareMethod, context } = this.#parts
+    context.journal?.('verification pass ended', { documents, collections, seconds, compareMethod })
   }
 
   #countCompared(documents: number): void {

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
+import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { isStop, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { OwnerToken } from '../domain/owner.ts'
@@ -28,6 +29,7 @@ export interface OfferedComparisonParts {
   throttle: Pick<Throttle, 'spend' | 'earned' | 'readConcurrency'>
   /** Round trip to the slower cluster, ms. */
   roundTripMS: () => number
+  compareMethod: InitialCompareMethod
   owner: OwnerToken
   claimNumbers: ClaimNumbers
   /** The term of the coordinator whose offers are claimed. */
@@ -149,6 +151,7 @@ export class OfferedComparison {
               await suspects.storeMany()
             },
             readAhead: () => this.#readAhead(),
+            compareMethod: this.#parts.compareMethod,
           },
           entry,
           range,

@@ -1,12 +1,14 @@
-import { batchBytes, firstBatchDocuments, RangeReader, sizeForNext } from '../documents/range-reader.ts'
+import { idElementOf } from '../documents/identity.ts'
+import { batchBytes, firstBatchDocuments, RangeReader } from '../documents/range-reader.ts'
 import type { RawCursor } from '../mongo/raw-cursor.ts'
 import { DocumentPairing } from './pair-documents.ts'
+import { type ReadForm, readForms } from './read-form.ts'
 import type { Side } from './rechecks.ts'
 
 export interface RangeComparison {
   /** Number of documents read. */
   documents: Record<Side, number>
-  /** Bytes of the documents that were read from the source. */
+  /** Bytes of the source's documents, also if only their hashes were read. */
   bytes: number
 }
 
@@ -14,7 +16,9 @@ export interface RangeComparison {
  * Reads the same range of one collection from both clusters and compares it. Calls `suspect` with the `_id` element of
  * each document for which the two reads did not return the same bytes. The document may be equal nevertheless, because
  * both clusters may change during the reads.
+ * @param waitForCapacity called with the bytes that the source has sent
  * @param nextBatchBytes bytes of the next batch of one side
+ * @param form what the cursors return of each document
  */
 export async function compareRange(
   source: RawCursor,
@@ -22,15 +26,26 @@ export async function compareRange(
   suspect: (idElement: Buffer) => void,
   waitForCapacity: (bytesRead: number) => Promise<void>,
   nextBatchBytes: () => number = () => batchBytes,
+  form: ReadForm = readForms.binary,
 ): Promise<RangeComparison> {
   const pairing = new DocumentPairing(suspect)
   const comparison: RangeComparison = { documents: { source: 0, destination: 0 }, bytes: 0 }
-  const sides = { source: new RangeReader(source), destination: new RangeReader(destination) }
+  const suspectUnread = (document: Buffer): void => {
+    if (!form.isComparable(document)) suspect(idElementOf(document))
+  }
+  const sides = {
+    source: new RangeReader(source, undefined, (document) => {
+      comparison.bytes += form.sizeOf(document)
+      suspectUnread(document)
+    }),
+    destination: new RangeReader(destination, undefined, suspectUnread),
+  }
+  let sentBytes = 0
   let batchSize = firstBatchDocuments
   for (;;) {
     const [left, right] = await Promise.all([sides.source.fill(), sides.destination.fill()])
     if (left && right) {
-      batchSize = sizeForNext(sides.source.documents, nextBatchBytes(), batchSize)
+      batchSize = form.nextBatch(sides.source.documents, nextBatchBytes(), batchSize)
       // Both sides read the same number of documents, so that equal documents have equal positions.
       for (const reader of Object.values(sides)) reader.readAhead(batchSize)
       const from = { source: sides.source.at, destination: sides.destination.at }
@@ -42,8 +57,8 @@ export async function compareRange(
       for (const document of sides[side].takeRemaining()) pairing.single(side, document)
     } else break
     const { bytes } = sides.source
-    await waitForCapacity(bytes - comparison.bytes)
-    comparison.bytes = bytes
+    await waitForCapacity(bytes - sentBytes)
+    sentBytes = bytes
   }
   pairing.end()
   for (const side of ['source', 'destination'] as const) comparison.documents[side] = sides[side].count

@@ -40,6 +40,9 @@ export interface OfferedRangesParts {
   now?: () => number
 }
 
+/** The other instances of the sync. */
+export interface Helpers extends Pick<OfferedRangesParts, 'claims' | 'others' | 'isExpired'> {}
+
 /**
  * Number of unclaimed offers that are kept per helping instance. The comparison of one offer takes a fraction of a second,
  * and exchanges are 100 ms apart.

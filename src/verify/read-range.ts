@@ -1,12 +1,14 @@
-import { firstBatchDocuments } from '../documents/range-reader.ts'
 import { openBulkRange, openRange, type RangeBounds } from '../documents/read-documents.ts'
-import { nextBatchSize } from '../domain/batch-size.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
+import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
+import { renamedTo } from '../mongo/collection-name.ts'
+import { codeOf, isTransient } from '../mongo/errors.ts'
 import { compareRange, type RangeComparison } from './compare-range.ts'
 import type { ReadAhead } from './read-ahead.ts'
+import { type ReadForm, readForms } from './read-form.ts'
 import { followName, onDestination, onSource } from './recheck-documents.ts'
 
 export interface RangeReadParts {
@@ -20,26 +22,47 @@ export interface RangeReadParts {
   waitForCapacity: (bytesRead: number) => Promise<void>
   /** Returns how much to read at a time now. */
   readAhead: () => ReadAhead
+  compareMethod: InitialCompareMethod
 }
 
-const firstBatchMax = 2_500
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
 /**
  * Reads one range of a collection from both clusters and compares it. If the source has renamed the collection, this
- * rejects, and the entry has the new name for the next attempt.
+ * rejects, and the entry has the new name for the next attempt. If a server cannot hash a document of the range, the range
+ * is compared as bytes.
  */
 export async function compareRangeOf(
+  parts: RangeReadParts,
+  entry: CatalogEntry,
+  bounds: RangeBounds,
+): Promise<RangeComparison> {
+  const form = readForms[parts.compareMethod]
+  try {
+    return await compareIn(form, parts, entry, bounds)
+  } catch (error) {
+    if (form === readForms.binary || !mayBeOfHash(error)) throw error
+    return await compareIn(readForms.binary, parts, entry, bounds)
+  }
+}
+
+/** True for an error that a read of bytes may not have. If it has it too, the caller gets it then. */
+function mayBeOfHash(error: unknown): boolean {
+  return codeOf(error) !== undefined && !isTransient(error) && renamedTo(error) === undefined
+}
+
+async function compareIn(
+  form: ReadForm,
   { clusters, notBefore, mayReadSecondaries, suspect, waitForCapacity, readAhead }: RangeReadParts,
   entry: CatalogEntry,
   bounds: RangeBounds,
 ): Promise<RangeComparison> {
   const nextBatchBytes = (): number => readAhead().batchBytes
-  const open = firstBatchOf(entry, nextBatchBytes())
+  const open = form.firstBatch(entry, nextBatchBytes())
   const openSource = mayReadSecondaries ? openBulkRange : openRange
   const opened = await Promise.allSettled([
-    openSource(clusters.source, onSource(entry), bounds, notBefore.source, open),
-    openRange(clusters.destination, onDestination(entry), bounds, notBefore.destination, open),
+    openSource(clusters.source, onSource(entry), bounds, notBefore.source, open, form.shape),
+    openRange(clusters.destination, onDestination(entry), bounds, notBefore.destination, open, form.shape),
   ])
   const [source, destination] = opened
   try {
@@ -51,19 +74,8 @@ export async function compareRangeOf(
     // A range with a lower bound but no upper bound ends before `_id` MaxKey. A document with that `_id` is compared
     // separately.
     if (bounds.from && !bounds.to) suspect(maxKeyElement)
-    return await compareRange(source.value, destination.value, suspect, waitForCapacity, nextBatchBytes)
+    return await compareRange(source.value, destination.value, suspect, waitForCapacity, nextBatchBytes, form)
   } finally {
     await Promise.all(opened.map((one) => (one.status === 'fulfilled' ? one.value.close() : null)))
   }
-}
-
-/**
- * Returns the number of documents in a range's first batch. If the copy has recorded the size of the collection's
- * documents, a larger first batch saves one round trip in each range. The batch aims at half of `bytes`, in case the
- * first documents are larger than the average.
- */
-function firstBatchOf({ estimatedBytes, estimatedDocuments }: CatalogEntry, bytes: number): number {
-  if (estimatedBytes === 0 || estimatedDocuments === 0) return firstBatchDocuments
-  const size = { documents: estimatedDocuments, bytes: estimatedBytes }
-  return Math.max(firstBatchDocuments, nextBatchSize(size, { documents: firstBatchMax, bytes: bytes / 2 }, 0))
 }

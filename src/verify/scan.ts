@@ -4,6 +4,7 @@ import { droppedByAnother } from '../definitions/missing-collections.ts'
 import type { RangeBounds } from '../documents/read-documents.ts'
 import { type Catalog, type CatalogEntry, segmentBytes } from '../domain/catalog.ts'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
+import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { idRangesOf } from '../domain/natural-order.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
@@ -28,6 +29,7 @@ export interface ScanParts {
   waitForCapacity: (bytesRead: number) => Promise<void>
   /** Returns how much to read at a time now. */
   readAhead: () => ReadAhead
+  compareMethod: InitialCompareMethod
   done: (range: VerifiedRange) => void
   /** Called for each range that this instance has compared itself. */
   compared?: (range: VerifiedRange) => void
@@ -299,7 +301,7 @@ export class Scan {
   }
 
   async #read({ entry, ordinal: _, ...bounds }: Range, progressed: Progressed) {
-    const { clusters, notBefore, suspect, readAhead } = this.#parts
+    const { clusters, notBefore, suspect, readAhead, compareMethod } = this.#parts
     const waitForCapacity = (bytesRead: number): Promise<void> => {
       // `false`: if the comparison of the range is interrupted, the next attempt starts from the beginning.
       progressed(false)
@@ -316,6 +318,7 @@ export class Scan {
       suspect: (idElement: Buffer) => suspect(current, idElement),
       waitForCapacity,
       readAhead,
+      compareMethod,
     }
     return await compareRangeOf(parts, current, bounds)
   }

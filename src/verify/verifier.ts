@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Catalog } from '../domain/catalog.ts'
 import { type ClusterTime, secondsOf } from '../domain/cluster-time.ts'
+import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { deferred } from '../domain/deferred.ts'
 import { StoppedError } from '../domain/errors.ts'
 import type { RecheckResult } from '../domain/mismatch.ts'
@@ -19,7 +20,7 @@ import { type ComparisonParts, RecheckComparison } from './compare-rechecks.ts'
 import { DocumentCounts } from './count-documents.ts'
 import { DestinationEcho } from './destination-echo.ts'
 import { Follower } from './follow-changes.ts'
-import { OfferedRanges, type OfferedRangesParts } from './offered-ranges.ts'
+import { type Helpers, OfferedRanges } from './offered-ranges.ts'
 import { type ReadAhead, readAhead } from './read-ahead.ts'
 import { Rechecks, type Side } from './rechecks.ts'
 import { reportOf } from './report.ts'
@@ -38,6 +39,7 @@ export interface VerifierParts {
   throttle: Throttle
   /** Round trip to the slower cluster, ms. */
   roundTripMS: () => number
+  compareMethod: InitialCompareMethod
   epoch: number
   catalog: () => Catalog
   /** Everything up to this time is applied on the destination. */
@@ -49,9 +51,6 @@ export interface VerifierParts {
   /** Called when everything has been compared once. */
   onInitiallyVerified: () => void
 }
-
-/** The other instances of the sync. */
-export interface Helpers extends Pick<OfferedRangesParts, 'claims' | 'others' | 'isExpired'> {}
 
 const sides = ['source', 'destination'] as const
 
@@ -270,6 +269,7 @@ export class Verifier {
         suspect: (entry, idElement) => this.#rechecks.suspect(entry.uuid, idElement, this.#checkpoint.range),
         waitForCapacity: (bytesRead) => this.#waitForCapacity(bytesRead),
         readAhead: this.#readAhead,
+        compareMethod: this.#parts.compareMethod,
         done: (range) => this.#checkpoint.done(range),
         compared: (range) => this.#parts.onCompared?.(range),
         offered,

@@ -323,6 +323,13 @@ describe('client commands', () => {
       },
     })
     expect(request('start', '--existingData', 'converge').body).toEqual({ inline: { existingData: 'converge' } })
+    const hashed = ['--verificationMethod', 'toHashedIndexKey']
+    expect(request('start', ...hashed).body).toEqual({
+      inline: { verification: { initialCompareMethod: 'toHashedIndexKey' } },
+    })
+    expect(request('check', ...hashed, '--no-verification').body).toEqual({
+      inline: { verification: { enabled: false, initialCompareMethod: 'toHashedIndexKey' } },
+    })
     expect(request('check', '--timeseries', 'skip').body).toEqual({ inline: { timeseries: 'skip' } })
     expect(request('check', '--skipDiskSpaceCheck').body).toEqual({ inline: { skipDiskSpaceCheck: true } })
     const natural = ['shop.orders', 'crm', 'shop.a.b', '.'].flatMap((name) => ['--copyInNaturalOrder', name])

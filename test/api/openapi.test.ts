@@ -103,7 +103,13 @@ describe('the body of start', () => {
       excludeNamespaces: { type: 'array' },
       reversible: { type: 'boolean', default: false },
       sharding: { type: 'object', required: ['shardingEntries'] },
-      verification: { type: 'object', properties: { enabled: { type: 'boolean', default: true } } },
+      verification: {
+        type: 'object',
+        properties: {
+          enabled: { type: 'boolean', default: true },
+          initialCompareMethod: { type: 'string', enum: ['binary', 'toHashedIndexKey'], default: 'binary' },
+        },
+      },
       existingData: { type: 'string', enum: ['refuse', 'converge'], default: 'refuse' },
       timeseries: { type: 'string', enum: ['refuse', 'skip'], default: 'refuse' },
       copyInNaturalOrder: { anyOf: [{ type: 'boolean' }, { type: 'array' }] },

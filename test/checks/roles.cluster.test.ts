@@ -95,6 +95,9 @@ describe('the roles of docs/privileges.md', () => {
     )
     const checked = await tandem.post('check', { source: 'cluster0', destination: 'cluster1' })
     expect(checked.body['findings']).toEqual([])
+    const verification = { initialCompareMethod: 'toHashedIndexKey' }
+    const byHashes = await tandem.post('check', { source: 'cluster0', destination: 'cluster1', verification })
+    expect(byHashes.body['findings']).toEqual([expect.objectContaining({ name: 'HashedVerification' })])
     await startSync(tandem)
     for (const round of [1, 2, 3]) await change(pair.leftClient, round)
     await commit(tandem)

@@ -25,7 +25,7 @@ export const configuration: StartConfiguration = {
   excludeNamespaces: null,
   reversible: false,
   sharding: null,
-  verification: { enabled: false },
+  verification: { enabled: false, initialCompareMethod: 'binary' },
   existingData: 'refuse',
   timeseries: 'refuse',
   copyInNaturalOrder: null,
@@ -36,7 +36,10 @@ export const configuration: StartConfiguration = {
 export const promises = ['metadataMove', 'hold', 'leave'] as const
 export const workers = ['collectionCopy', 'eventApplication', 'verification', 'syncFollower', 'commitDeadline'] as const
 
-export const verifying: StartConfiguration = { ...configuration, verification: { enabled: true } }
+export const verifying: StartConfiguration = {
+  ...configuration,
+  verification: { enabled: true, initialCompareMethod: 'binary' },
+}
 
 export const failure = { error: 'OplogWindowLost', errorDescription: 'gone' } as const
 

@@ -162,7 +162,7 @@ describe('the report on collections', () => {
       ['app.c1', 2],
       ['app.c3', 0],
     ])
-    const without = { ...configuration, verification: { enabled: false } }
+    const without = { ...configuration, verification: { ...configuration.verification, enabled: false } }
     expect((await report(firstPage, without)).collections.map(({ verification }) => verification)).toEqual([
       null,
       null,

@@ -186,6 +186,7 @@ it('the record of the sync is loaded with all of its stored fields', async () =>
       source: 'cluster1',
       destination: 'cluster0',
       reversible: true,
+      verification: { enabled: true, initialCompareMethod: 'toHashedIndexKey' },
       existingData: 'converge',
       timeseries: 'skip',
       copyInNaturalOrder: [{ database: 'shop', collections: ['orders'] }],
@@ -226,6 +227,32 @@ it('a sync record of an earlier release, without timeseries, is loaded with "ref
   expect(await stored.findOne()).toMatchObject({ schemaVersion: 3, configuration: { timeseries: 'skip' } })
   const skipping = (await metadata().loadSync())?.configuration as StartConfiguration
   expect(sameConfiguration(skipping, parseStartBody({ ...body, timeseries: 'skip' }))).toBe(true)
+})
+
+it('a sync record of an earlier release, without initialCompareMethod, is loaded with "binary" and matches its start request', async () => {
+  const body = { source: 'cluster0', destination: 'cluster1' }
+  const byHashes = { verification: { initialCompareMethod: 'toHashedIndexKey' } }
+  const record = (more: object): SyncRecord => ({
+    configuration: parseStartBody({ ...body, ...more }),
+    ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
+    ...{ partitions: 17, redis: false, generation: 0 },
+  })
+  const matches = async (more: object): Promise<boolean> => {
+    const { configuration } = (await metadata().loadSync()) as SyncRecord
+    return sameConfiguration(configuration, parseStartBody({ ...body, ...more }))
+  }
+  const stored = one.client.db(metadataDatabase).collection('sync')
+  await stored.deleteMany({})
+  await metadata().createSync(record({}))
+  // The default is not stored, so an earlier release that continues the sync finds its own configuration.
+  expect((await stored.findOne())?.['configuration'].verification).toEqual({ enabled: true })
+  expect((await metadata().loadSync())?.configuration.verification.initialCompareMethod).toBe('binary')
+  expect([await matches({}), await matches(byHashes)]).toEqual([true, false])
+
+  // An earlier release ignores the method, and compares bytes.
+  await metadata().saveSync(record(byHashes))
+  expect(await stored.findOne()).toMatchObject({ schemaVersion: 1, configuration: { verification: { enabled: true } } })
+  expect([await matches({}), await matches(byHashes)]).toEqual([false, true])
 })
 
 it('earlier releases refuse a sync record whose sharding entries have options, and the same start request matches it', async () => {
@@ -309,6 +336,7 @@ it('an earlier release refuses a sync record by its version only if the record h
       source: 'cluster0',
       destination: 'cluster1',
       buildIndexes,
+      verification: { enabled: true, initialCompareMethod: 'binary' },
       existingData: 'refuse',
       timeseries,
       copyInNaturalOrder: null,

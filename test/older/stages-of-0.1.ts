@@ -27,7 +27,8 @@ const configuration: Omit<
   excludeNamespaces: null,
   reversible: true,
   sharding: null,
-  verification: { enabled: true },
+  // This release adds its default.
+  verification: { enabled: true } as StartConfiguration['verification'],
 }
 
 /** The context of an instance that had begun to copy. */

@@ -6,6 +6,7 @@ import { olderContext } from '../older/stages-of-0.1.ts'
 export const storedConfiguration: StartConfiguration = {
   ...olderContext.configuration,
   ...{
+    verification: { enabled: true, initialCompareMethod: 'binary' },
     existingData: 'refuse',
     timeseries: 'refuse',
     copyInNaturalOrder: null,

@@ -115,7 +115,7 @@ export class World {
     this.shards.note()
     const { second, ordinal } = this.source.server.latest()
     const record: SyncRecord = {
-      configuration: { ...configuration, verification: { enabled: true } },
+      configuration: { ...configuration, verification: { enabled: true, initialCompareMethod: 'binary' } },
       sourceIdentity: 'source',
       destinationIdentity: 'destination',
       startTime: clusterTime(second, ordinal),

@@ -1,9 +1,11 @@
 import fc from 'fast-check'
 import { BSON } from 'mongodb'
 import { describe, expect, it } from 'vitest'
+import { hashedBytesMax, sizeOfHashed } from '../../src/mongo/document-hash.ts'
 import type { RawCursor } from '../../src/mongo/raw-cursor.ts'
 import { compareRange } from '../../src/verify/compare-range.ts'
 import { DocumentPairing } from '../../src/verify/pair-documents.ts'
+import { readForms } from '../../src/verify/read-form.ts'
 
 const document = (_id: number, value: string): Buffer => Buffer.from(BSON.serialize({ _id, value }))
 
@@ -66,6 +68,36 @@ describe('comparing a range', () => {
         expect(suspects.sort((one, other) => one - other)).toEqual(expected)
         expect(compared.documents).toEqual({ source: source.length, destination: destination.length })
         expect(compared.bytes).toBe(source.reduce((sum, { length }) => sum + length, 0))
+      }),
+    )
+  })
+
+  it('reports exactly the documents whose hash or size differs, and those that are too large for a hash', async () => {
+    const hashed = (_id: number, h: number, s: number): Buffer =>
+      Buffer.from(BSON.serialize({ _id, h: BSON.Long.fromNumber(h), s: new BSON.Int32(s) }))
+    await fc.assert(
+      fc.asyncProperty(range, sizes, sizes, fc.func(fc.nat(3)), async (rows, left, right, kindOf) => {
+        // A document of kind 0 is too large, and one of kind 1 that differs has another size and the same hash.
+        const of = (_id: number, isOther: boolean): Buffer => {
+          const kind = kindOf(_id)
+          if (kind === 0) return Buffer.from(BSON.serialize({ _id, h: null, s: new BSON.Int32(hashedBytesMax) }))
+          return hashed(_id, kind > 1 && isOther ? 8 : 7, kind === 1 && isOther ? 101 : 100)
+        }
+        const source = rows.filter(({ is }) => is !== 'extra').map(({ _id }) => of(_id, false))
+        const destination = rows.filter(({ is }) => is !== 'missing').map(({ _id, is }) => of(_id, is === 'content'))
+        const suspects = new Set<number>()
+        const compared = await compareRange(
+          cursorOver(source, left),
+          cursorOver(destination, right),
+          (idElement) => suspects.add(idIn(idElement)),
+          async () => {},
+          () => 1_000,
+          readForms.toHashedIndexKey,
+        )
+        const expected = rows.filter(({ _id, is }) => is !== 'equal' || kindOf(_id) === 0).map(({ _id }) => _id)
+        expect([...suspects].sort((one, other) => one - other)).toEqual(expected)
+        expect(compared.documents).toEqual({ source: source.length, destination: destination.length })
+        expect(compared.bytes).toBe(source.reduce((sum, one) => sum + sizeOfHashed(one), 0))
       }),
     )
   })

@@ -1,6 +1,7 @@
 import { UUID } from 'mongodb'
-import { afterEach, expect, it, vi } from 'vitest'
+import { afterEach, expect, it, onTestFinished, vi } from 'vitest'
 import { Catalog } from '../../src/domain/catalog.ts'
+import { type InitialCompareMethod, initialCompareMethods } from '../../src/domain/compare-method.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import type { OwnerToken } from '../../src/domain/owner.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
@@ -81,6 +82,9 @@ class CountingClaims extends RangeClaims {
   }
 }
 
+/** How all instances of a test compare. */
+let compareMethod: InitialCompareMethod = 'binary'
+
 interface VerifierOptions {
   isExpired?: (owner: OwnerToken) => boolean
   /** Until this promise resolves, the verifier's instance compares no range to its end. */
@@ -101,6 +105,7 @@ function verifierOf(catalog: Catalog, { isExpired = () => false, until = Promise
     sharedStream: new SharedStream(),
     throttle: new HeldThrottle(until),
     roundTripMS: () => 1,
+    compareMethod,
     epoch: 1,
     catalog: () => catalog,
     appliedTime: () => two.source.latest,
@@ -134,6 +139,7 @@ function helperOf(catalog: Catalog, owner: OwnerToken, onCompared: () => void = 
     reload: async () => {},
     throttle: new Throttle(3),
     roundTripMS: () => 1,
+    compareMethod,
     owner,
     claimNumbers: { last: () => figures.claims, next: () => ++figures.claims },
     term: () => 1,
@@ -164,20 +170,27 @@ async function expectReadOnce(): Promise<void> {
   expect(await ranges.countDocuments()).toBe(names.length)
 }
 
-it('names all differences, whichever instance has compared their ranges, and leaves no offer', async () => {
-  const catalog = await differingCatalog()
-  const [b, c] = [deferred<void>(), deferred<void>()]
-  const { verifier, run, own, scanned } = verifierOf(catalog, { until: Promise.all([b.promise, c.promise]) })
-  const helpers = [helperOf(catalog, 'b#1', b.resolve), helperOf(catalog, 'c#1', c.resolve)]
-  run()
-  await scanned
-  expect(await offers().countDocuments()).toBe(0)
-  const ranges = helpers.reduce((sum, helper) => sum + helper.ranges, 0)
-  expect(own.length + ranges).toBe(names.length)
-  expect(verifier.report.source).toMatchObject({ scannedCollectionCount: names.length })
-  await expectReadOnce()
-  await expectAllNamed(verifier)
-})
+it.each(initialCompareMethods)(
+  'names all differences, whichever instance has compared their ranges (%s), and leaves no offer',
+  async (method) => {
+    compareMethod = method
+    onTestFinished(() => {
+      compareMethod = 'binary'
+    })
+    const catalog = await differingCatalog()
+    const [b, c] = [deferred<void>(), deferred<void>()]
+    const { verifier, run, own, scanned } = verifierOf(catalog, { until: Promise.all([b.promise, c.promise]) })
+    const helpers = [helperOf(catalog, 'b#1', b.resolve), helperOf(catalog, 'c#1', c.resolve)]
+    run()
+    await scanned
+    expect(await offers().countDocuments()).toBe(0)
+    const ranges = helpers.reduce((sum, helper) => sum + helper.ranges, 0)
+    expect(own.length + ranges).toBe(names.length)
+    expect(verifier.report.source).toMatchObject({ scannedCollectionCount: names.length })
+    await expectReadOnce()
+    await expectAllNamed(verifier)
+  },
+)
 
 it('is not complete while an instance has claimed ranges, and compares them when that instance has ended', async () => {
   const catalog = await differingCatalog()

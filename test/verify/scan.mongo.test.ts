@@ -32,6 +32,7 @@ async function bothHave(name: string, done: number[] = []): Promise<{ entry: Cat
       suspect: () => {},
       waitForCapacity: async () => {},
       readAhead: () => ({ ranges: 1, batchBytes: 2 * 1024 * 1024 }),
+      compareMethod: 'binary',
       done: () => {},
       offered: null,
     },

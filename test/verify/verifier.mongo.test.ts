@@ -45,6 +45,7 @@ async function verifierOf(
     sharedStream,
     throttle: new Throttle(3),
     roundTripMS: () => 1,
+    compareMethod: 'binary',
     epoch: 1,
     catalog: () => catalog,
     appliedTime,

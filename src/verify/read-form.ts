@@ -1,0 +1,67 @@
+import { firstBatchDocuments, sizeForNext } from '../documents/range-reader.ts'
+import type { ScanShape } from '../documents/read-documents.ts'
+import { nextBatchSize } from '../domain/batch-size.ts'
+import type { CatalogEntry } from '../domain/catalog.ts'
+import type { InitialCompareMethod } from '../domain/compare-method.ts'
+import { hashedBytesMax, hashProjection, sizeOfHashed } from '../mongo/document-hash.ts'
+
+/** What a comparison of ranges reads of each document. */
+export interface ReadForm {
+  shape: ScanShape
+  /** Returns the size of a document itself, in bytes. */
+  sizeOf: (read: Buffer) => number
+  /** True if equal bytes of both sides count as an equal document. */
+  isComparable: (read: Buffer) => boolean
+  /** Returns the number of documents of a range's first batch. */
+  firstBatch: (entry: CatalogEntry, batchBytes: number) => number
+  /**
+   * Returns the number of documents of the next batch.
+   * @param batchBytes bytes of a reply
+   */
+  nextBatch: (read: Buffer[], batchBytes: number, previous: number) => number
+}
+
+const firstBatchMax = 2_500
+
+const wholeDocuments: ReadForm = {
+  shape: {},
+  sizeOf: ({ length }) => length,
+  isComparable: () => true,
+  // The batch aims at half of the bytes, in case the first documents are larger than the average.
+  firstBatch: (entry, bytes) => firstBatchOf(entry, { documents: firstBatchMax, bytes: bytes / 2 }),
+  nextBatch: sizeForNext,
+}
+
+/**
+ * The documents that a server hashes for one reply. They take it a fraction of a second, far below the time limit of a
+ * batch, and a range is at most a few replies.
+ */
+const hashedAtOnce = { documents: 10_000, bytes: 32 * 1024 * 1024 }
+
+const hashes: ReadForm = {
+  shape: { projection: hashProjection },
+  sizeOf: sizeOfHashed,
+  isComparable: (read) => sizeOfHashed(read) < hashedBytesMax,
+  firstBatch: (entry) => firstBatchOf(entry, hashedAtOnce),
+  nextBatch: (read, bytes, previous) => {
+    const size = read.reduce((sum, one) => sum + sizeOfHashed(one), 0)
+    const hashed = nextBatchSize({ documents: read.length, bytes: size }, hashedAtOnce, previous)
+    // Documents with very large `_id`s fill a reply sooner.
+    return Math.min(hashed, sizeForNext(read, bytes, previous))
+  },
+}
+
+export const readForms: Readonly<Record<InitialCompareMethod, ReadForm>> = {
+  binary: wholeDocuments,
+  toHashedIndexKey: hashes,
+}
+
+/** If the copy has recorded the size of the collection's documents, a larger first batch saves one round trip in each range. */
+function firstBatchOf(
+  { estimatedBytes, estimatedDocuments }: CatalogEntry,
+  max: { documents: number; bytes: number },
+): number {
+  if (estimatedBytes === 0 || estimatedDocuments === 0) return firstBatchDocuments
+  const size = { documents: estimatedDocuments, bytes: estimatedBytes }
+  return Math.max(firstBatchDocuments, nextBatchSize(size, max, 0))
+}
