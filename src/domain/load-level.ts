@@ -6,7 +6,7 @@ interface Burden {
   ranges: number
   /** Maximum bytes of a batch of the copy from and to clusters nearby. */
   batchBytes: number
-  /** The rest after a write, as a multiple of the time that the destination worked on it. */
+  /** The rest after a write, as a multiple of its duration. */
   restFactor: number
 }
 
@@ -17,13 +17,13 @@ interface Burden {
  */
 const burdens: Record<LoadLevel, Burden> = {
   1: { ranges: 1, batchBytes: 256 * 1024, restFactor: 3 },
-  2: { ranges: 2, batchBytes: 256 * 1024, restFactor: 1 },
+  2: { ranges: 2, batchBytes: 256 * 1024, restFactor: 3 },
   3: { ranges: 4, batchBytes: Number.POSITIVE_INFINITY, restFactor: 0 },
   4: { ranges: 8, batchBytes: Number.POSITIVE_INFINITY, restFactor: 0 },
 }
 
-/** A batch grows by its size nearby for each of these milliseconds of round trip, during which the destination rests. */
-const roundTripOfBatchMS = 5
+/** From this round trip on, batches grow in proportion to it. A shorter one may be the delay of a busy cluster nearby. */
+const distantMS = 20
 
 export function concurrencyOf(loadLevel: LoadLevel): number {
   return burdens[loadLevel].ranges
@@ -31,14 +31,14 @@ export function concurrencyOf(loadLevel: LoadLevel): number {
 
 /** The maximum bytes of a batch of the copy. Over distance larger batches are needed, because each costs a round trip. */
 export function batchBytesOf(loadLevel: LoadLevel, roundTripMS: number): number {
-  return Math.floor(burdens[loadLevel].batchBytes * (1 + roundTripMS / roundTripOfBatchMS))
+  return Math.floor(burdens[loadLevel].batchBytes * Math.max(1, roundTripMS / distantMS))
 }
 
 /**
- * How long to rest after a write of the copy, in milliseconds. The round trip does not count, because the destination does
- * not work on the write meanwhile.
+ * How long to rest after a write of the copy, in milliseconds. The round trip counts too: the pings of a busy cluster are slow,
+ * and without them the rest would be shortest where it is needed most.
  * @param tookMS from sending the write until its reply
  */
-export function restMS(loadLevel: LoadLevel, tookMS: number, roundTripMS: number): number {
-  return burdens[loadLevel].restFactor * Math.max(0, tookMS - roundTripMS)
+export function restMS(loadLevel: LoadLevel, tookMS: number): number {
+  return burdens[loadLevel].restFactor * tookMS
 }

@@ -160,7 +160,7 @@ export class Throttle {
    */
   async #pause(signal: AbortSignal, tookMS: number): Promise<void> {
     const began = performance.now()
-    const rest = restMS(this.#loadLevel, tookMS, this.#inFlight.destinationMS)
+    const rest = restMS(this.#loadLevel, tookMS)
     const remaining = (): number => {
       const pauseMS = Math.max(rest, this.#backOff.pauseFactor(this.writeConcurrency) * tookMS)
       return began + Math.min(pauseMS, pauseMaxMS) - performance.now()

@@ -12,21 +12,13 @@ test('a higher level reads more ranges at a time, in larger batches and with les
         const milder = levels[index] as LoadLevel
         expect(concurrencyOf(level)).toBeGreaterThan(concurrencyOf(milder))
         expect(batchBytesOf(level, roundTripMS)).toBeGreaterThanOrEqual(batchBytesOf(milder, roundTripMS))
-        expect(restMS(level, tookMS, roundTripMS)).toBeLessThanOrEqual(restMS(milder, tookMS, roundTripMS))
+        expect(restMS(level, tookMS)).toBeLessThanOrEqual(restMS(milder, tookMS))
       }
     }),
   )
 })
 
-test('a rest is never negative, and the round trip needs none', () => {
-  fc.assert(
-    fc.property(fc.constantFrom(...levels), milliseconds, milliseconds, (level, workMS, roundTripMS) => {
-      expect(restMS(level, roundTripMS / 2, roundTripMS)).toBe(0)
-      expect(restMS(level, workMS + roundTripMS, roundTripMS)).toBeCloseTo(restMS(level, workMS, 0), 6)
-    }),
-  )
-})
-
 test('batches of a low level grow with the round trip', () => {
-  expect(batchBytesOf(1, 50)).toBeGreaterThan(10 * batchBytesOf(1, 0))
+  expect(batchBytesOf(1, 5)).toBe(batchBytesOf(1, 0))
+  expect(batchBytesOf(1, 60)).toBe(3 * batchBytesOf(1, 0))
 })
