@@ -22,8 +22,11 @@ const burdens: Record<LoadLevel, Burden> = {
   4: { ranges: 8, batchBytes: Number.POSITIVE_INFINITY, restFactor: 0 },
 }
 
-/** From this round trip on, batches grow in proportion to it. A shorter one may be the delay of a busy cluster nearby. */
-const distantMS = 20
+/**
+ * From this round trip on, a cluster counts as distant: batches grow in proportion to it, and more are under way. A shorter
+ * one may be the delay of a busy cluster nearby.
+ */
+export const distantMS = 20
 
 export function concurrencyOf(loadLevel: LoadLevel): number {
   return burdens[loadLevel].ranges

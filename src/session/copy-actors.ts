@@ -17,7 +17,7 @@ export function withCopyActors(current: () => SyncSession): typeof collectionCop
       replication: fromCallback(({ sendBack }) => {
         const session = current()
         const { runs, throttle } = session
-        const reportLimits = (): void => sendBack({ type: 'limits.changed', atOnce: throttle.readConcurrency })
+        const reportLimits = (): void => sendBack({ type: 'limits.changed', atOnce: throttle.segmentsAtOnce })
         const unsubscribe = throttle.onChanged(reportLimits)
         const opened = session.open('copy')
         // When the state machine stops, it closes this copy but does not wait for the end of the copy. The next

@@ -1,3 +1,5 @@
+import { distantMS } from '../domain/load-level.ts'
+
 /**
  * How many batches of a copy are under way at a time, so that a distant cluster has as much to do as a nearby one.
  *
@@ -9,8 +11,6 @@
 /** Round trip to each cluster without load, in ms; 0 while it is not known. */
 export type RoundTrips = () => { source: number; destination: number }
 
-/** A shorter round trip may as well be the work of a busy machine, and more batches under way would add to it, ms. */
-const nearbyMS = 5
 /** At most this many times the number that the load level allows at the server. */
 const growthMax = 4
 const atOnceMax = 16
@@ -30,7 +30,7 @@ const atServerMinMS = 5
  * @param batchMS from a request to its reply; null before the first reply
  */
 export function atOnce(base: number, roundTripMS: number, batchMS: number | null): number {
-  if (batchMS === null || roundTripMS < nearbyMS) return base
+  if (batchMS === null || roundTripMS < distantMS) return base
   const atServerMS = Math.max(atServerMinMS, batchMS - roundTripMS)
   const wanted = Math.ceil(base * (1 + roundTripMS / atServerMS) - negligible)
   return Math.max(base, Math.min(wanted, base * growthMax, atOnceMax))
@@ -47,11 +47,15 @@ export class InFlight {
   #readMS: number | null = null
   #writeMS: number | null = null
 
-  /** @param tookMS from the request of a batch to its reply */
+  /**
+   * Records a read of a batch from the source. A shorter time than the round trip shows that nothing was requested.
+   * @param tookMS from the request to the reply
+   */
   read(tookMS: number): void {
-    this.#readMS = average(this.#readMS, tookMS)
+    if (tookMS >= (this.roundTrips?.().source ?? 0)) this.#readMS = average(this.#readMS, tookMS)
   }
 
+  /** Records a write of a batch to the destination. */
   written(tookMS: number): void {
     this.#writeMS = average(this.#writeMS, tookMS)
   }
@@ -59,20 +63,27 @@ export class InFlight {
   /** Round trip to the destination, ms; 0 if it is nearby or not known. */
   get destinationMS(): number {
     const { destination } = this.roundTrips?.() ?? { destination: 0 }
-    return destination < nearbyMS ? 0 : destination
+    return destination < distantMS ? 0 : destination
   }
 
-  /** The number of segments to copy at a time. Each has at most one read and one write under way. */
-  segmentsAtOnce(base: number): number {
-    if (!this.roundTrips) return base
-    const { source, destination } = this.roundTrips()
-    return Math.max(atOnce(base, source, this.#readMS), atOnce(base, destination, this.#writeMS))
+  /** The number of reads from the source that may be under way when `base` may be at the server. */
+  readsAtOnce(base: number): number {
+    return this.roundTrips ? atOnce(base, this.roundTrips().source, this.#readMS) : base
+  }
+
+  writesAtOnce(base: number): number {
+    return this.roundTrips ? atOnce(base, this.roundTrips().destination, this.#writeMS) : base
+  }
+
+  /** Until the next batches, the number is what the load level allows. */
+  forget(): void {
+    this.#readMS = null
+    this.#writeMS = null
   }
 
   reset(): void {
     this.roundTrips = null
-    this.#readMS = null
-    this.#writeMS = null
+    this.forget()
   }
 }
 

@@ -33,15 +33,15 @@ export class Throttle {
   readonly #reads = new Slots(() => this.readConcurrency)
   readonly #writes = new Slots(() => this.#backOff.allowed(this.writeConcurrency))
   #limits: Limits = noLimits
-  /** The value of `#atOnce` of which the listeners know. */
-  #lastAtOnce: number
+  /** The value of `#concurrencies` of which the slots and the listeners know. */
+  #known: string
   #watching: { stop(): void } | null = null
   readonly #listeners = new Set<() => void>()
 
   constructor(loadLevel: LoadLevel, backOff: BackOff = new BackOff()) {
     this.#loadLevel = loadLevel
     this.#backOff = backOff
-    this.#lastAtOnce = this.#atOnce
+    this.#known = this.#concurrencies
   }
 
   set(limits: Limits): void {
@@ -54,21 +54,26 @@ export class Throttle {
     return this.#limits
   }
 
+  /** How many reads of the copy and of the verifier's first pass may be under way. Over distance there are more. */
   get readConcurrency(): number {
-    return this.#limits.readConcurrency ?? this.#atOnce
+    return this.#limits.readConcurrency ?? this.#inFlight.readsAtOnce(this.#atServer)
   }
 
   get writeConcurrency(): number {
-    return this.#limits.writeConcurrency ?? this.#atOnce
+    return this.#limits.writeConcurrency ?? this.#inFlight.writesAtOnce(this.#atServer)
   }
 
-  /**
-   * The number of reads and of writes under way without a limit of the operator. It grows with the distance of the clusters,
-   * unless the destination is overloaded.
-   */
-  get #atOnce(): number {
-    const atServer = concurrencyOf(this.#loadLevel)
-    return this.#backOff.active ? atServer : this.#inFlight.segmentsAtOnce(atServer)
+  /** How many segments to copy at a time. Each has at most one read and one write under way. */
+  get segmentsAtOnce(): number {
+    return this.#limits.readConcurrency ?? Math.max(this.readConcurrency, this.writeConcurrency)
+  }
+
+  get #concurrencies(): string {
+    return [this.readConcurrency, this.writeConcurrency].join()
+  }
+
+  get #atServer(): number {
+    return concurrencyOf(this.#loadLevel)
   }
 
   /** True if an operator has set a limit, or if an overloaded destination limits the writes. */
@@ -78,10 +83,9 @@ export class Throttle {
 
   /** The limits in force. What is added to them over distance limits nothing, so it is not shown. */
   get report(): LimitsReport {
-    const atServer = concurrencyOf(this.#loadLevel)
     const { bytesPerSecond } = this.#limits
-    const readConcurrency = this.#limits.readConcurrency ?? atServer
-    const writeConcurrency = this.#limits.writeConcurrency ?? atServer
+    const readConcurrency = this.#limits.readConcurrency ?? this.#atServer
+    const writeConcurrency = this.#limits.writeConcurrency ?? this.#atServer
     const active = this.#backOff.active
     return {
       bytesPerSecond,
@@ -107,7 +111,7 @@ export class Throttle {
   batchBytes(most: number): number {
     const { bytesPerSecond } = this.#pace
     const ofLevel = Math.min(most, batchBytesOf(this.#loadLevel, this.#inFlight.destinationMS))
-    const affordable = batchBytesFor(this.readConcurrency, ofLevel)
+    const affordable = batchBytesFor(this.segmentsAtOnce, ofLevel)
     if (bytesPerSecond === null) return affordable
     return Math.min(affordable, Math.max(batchBytesMin, bytesPerSecond / piecesPerSecond))
   }
@@ -211,14 +215,17 @@ export class Throttle {
     const before = this.#backOff.allowed(this.writeConcurrency)
     this.#backOff.record(pressure)
     if (this.#backOff.allowed(this.writeConcurrency) !== before) this.#wake()
+    this.#adapt()
   }
 
   #adapt(): void {
-    if (this.#atOnce !== this.#lastAtOnce) this.#wake()
+    // While the destination is overloaded, the load level alone counts, and the durations are those of few writes.
+    if (this.#backOff.active) this.#inFlight.forget()
+    if (this.#concurrencies !== this.#known) this.#wake()
   }
 
   #wake(): void {
-    this.#lastAtOnce = this.#atOnce
+    this.#known = this.#concurrencies
     this.#reads.changed()
     this.#writes.changed()
     for (const listener of this.#listeners) listener()

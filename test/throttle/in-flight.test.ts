@@ -74,13 +74,13 @@ function simulate({
     answers.push({ at: ends + roundTripMS / 2, sentAt: now })
   }
   while (now < 60_000) {
-    while (answers.length < inFlight.segmentsAtOnce(base)) send()
+    while (answers.length < inFlight.writesAtOnce(base)) send()
     answers.sort((one, other) => one.at - other.at)
     const { at, sentAt } = answers.shift() as { at: number; sentAt: number }
     now = at
     inFlight.written(at - sentAt)
     if (now > 30_000) answered++
-    atServer = inFlight.segmentsAtOnce(base)
+    atServer = inFlight.writesAtOnce(base)
   }
   return { perSecond: answered / ((now - 30_000) / 1_000), underWay: atServer }
 }
@@ -90,7 +90,7 @@ it('a distant server gets as much to do as a nearby one, as far as the limits al
     base: fc.constantFrom(2, 4, 8),
     cores: fc.integer({ min: 1, max: 4 }),
     serviceMS: fc.integer({ min: 20, max: 400 }),
-    roundTripMS: fc.integer({ min: 5, max: 200 }),
+    roundTripMS: fc.integer({ min: 20, max: 200 }),
   })
   fc.assert(
     fc.property(cases, (one) => {
@@ -102,4 +102,27 @@ it('a distant server gets as much to do as a nearby one, as far as the limits al
     }),
     { numRuns: 200 },
   )
+})
+
+it('a distant source adds no writes to a nearby destination, and a distant destination no reads', () => {
+  const farSource = new InFlight()
+  farSource.roundTrips = () => ({ source: 50, destination: 1 })
+  farSource.read(60)
+  farSource.written(200)
+  expect([farSource.readsAtOnce(4), farSource.writesAtOnce(4)]).toEqual([16, 4])
+  const farDestination = new InFlight()
+  farDestination.roundTrips = () => ({ source: 1, destination: 50 })
+  farDestination.read(60)
+  farDestination.written(60)
+  expect([farDestination.readsAtOnce(4), farDestination.writesAtOnce(4)]).toEqual([4, 16])
+})
+
+it('a read that was answered without a request does not count, and everything is forgotten on request', () => {
+  const inFlight = new InFlight()
+  inFlight.roundTrips = () => ({ source: 50, destination: 50 })
+  inFlight.read(150)
+  for (let count = 0; count < 100; count++) inFlight.read(0)
+  expect(inFlight.readsAtOnce(4)).toBe(6)
+  inFlight.forget()
+  expect(inFlight.readsAtOnce(4)).toBe(4)
 })
