@@ -44,7 +44,7 @@ export interface LiveInstancesParts {
  */
 export async function liveInstances(parts: LiveInstancesParts): Promise<string[]> {
   const renewals = new Map<string, { renewal: string; since: number }>()
-  const heartbeats = new Map<string, string>()
+  const heartbeats = new Map<string, { time: string; since: number }>()
   const { durationMS = leaseMS } = parts
   for (let isFirst = true; ; isFirst = false) {
     const leases = (await Promise.all(parts.databases.map(readLeases))).flat()
@@ -60,12 +60,14 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
       else if (!known) renewals.set(key, { renewal, since: performance.now() })
       if (!known || performance.now() - known.since < durationMS) unknown.add(id)
     }
-    for (const { id, incarnation, heartbeatTime } of await beating(parts.heartbeats)) {
+    for (const { store, id, incarnation, heartbeatTime } of await beating(parts.heartbeats)) {
       if (ended.has(incarnation)) continue
-      const before = heartbeats.get(incarnation)
-      if (before !== undefined && heartbeatTime !== before) alive.add(id)
-      heartbeats.set(incarnation, heartbeatTime)
-      unknown.add(id)
+      const key = `${store} ${incarnation}`
+      const known = heartbeats.get(key)
+      if (known && known.time !== heartbeatTime) alive.add(id)
+      else if (!known) heartbeats.set(key, { time: heartbeatTime, since: performance.now() })
+      // The age of a heartbeat may stand still with the cluster time, so this process measures how long it is the newest.
+      if (!known || performance.now() - known.since < durationMS) unknown.add(id)
     }
     if (alive.size > 0) return [...alive].sort()
     if (unknown.size === 0) return []
@@ -104,7 +106,8 @@ function hasEnded({ id, document }: StoredLease): boolean {
   return hasHolderEnded(document, id)
 }
 
-async function beating(stores: readonly Liveness[]): Promise<ObservedInstance[]> {
+/** Returns the rows of all stores that count as alive, each with the index of its store. */
+async function beating(stores: readonly Liveness[]): Promise<(ObservedInstance & { store: number })[]> {
   const observed = await Promise.all(stores.map((store) => store.instances()))
-  return observed.flat().filter(({ alive }) => alive)
+  return observed.flatMap((rows, store) => rows.filter(({ alive }) => alive).map((row) => ({ ...row, store })))
 }

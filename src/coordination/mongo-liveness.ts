@@ -26,6 +26,8 @@ export class MongoLiveness implements Liveness {
   onNotified: (() => void) | null = null
   readonly inRounds: RoundPart
   readonly #metadata: UnfencedMetadata
+  /** The newest heartbeat of each instance, and since when it has been the newest (ms, `performance.now()`). */
+  #newest = new Map<string, { time: string; since: number }>()
   /** What a round has read last, as it is stored, and when (ms, `performance.now()`). */
   #inRound: { rows: Document[]; readAt: number } = { rows: [], readAt: Number.NEGATIVE_INFINITY }
 
@@ -66,9 +68,17 @@ export class MongoLiveness implements Liveness {
   }
 
   #observed(rows: Document[], elapsedMS: number): ObservedInstance[] {
-    const observed = rows.map(({ _id, ageMS, ...row }) =>
-      observedInstance({ id: _id, ...row }, timeOf(row), ageMS + elapsedMS, this.ttlMS),
-    )
+    const before = this.#newest
+    this.#newest = new Map()
+    const observed = rows.map(({ _id, ageMS, ...row }) => {
+      const time = timeOf(row)
+      const known = before.get(_id)
+      const newest = known?.time === time ? known : { time, since: performance.now() }
+      this.#newest.set(_id, newest)
+      // The cluster time stands still while the clock of a primary is behind it, for instance after that clock was set back.
+      const unchangedMS = performance.now() - newest.since
+      return observedInstance({ id: _id, ...row }, time, Math.max(ageMS + elapsedMS, unchangedMS), this.ttlMS)
+    })
     return inOrderOfIds(observed)
   }
 

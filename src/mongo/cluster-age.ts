@@ -12,8 +12,10 @@ export const currentClusterTime = { $type: 'timestamp' }
 /**
  * Returns an expression for the milliseconds since `stored` was set to the cluster time, exact to a second. While nothing
  * writes to the cluster, its time stands still for up to ten seconds, so the result may be too small by that.
- * @param earlier a date to use instead in documents that have no `stored`, because an earlier release has written them
+ * @param earlier a date by the server's clock, for documents without `stored`, which an earlier release has written
  */
 export function ageMS(stored: string, earlier: string): Document {
-  return { $subtract: [{ $toDate: '$$CLUSTER_TIME' }, { $ifNull: [{ $toDate: stored }, earlier] }] }
+  const sinceStored = { $subtract: [{ $toDate: '$$CLUSTER_TIME' }, { $toDate: stored }] }
+  // The result is null without `stored`. The clock of a server and the cluster time may differ, so they are not mixed.
+  return { $ifNull: [sinceStored, { $subtract: ['$$NOW', earlier] }] }
 }
