@@ -77,7 +77,7 @@ export function outcomeTable(answers: readonly Answer[], width: number): string[
     { title: 'instance', align: 'left', cellsMin: idCellsMin },
     { title: 'answer', align: 'left', cellsMin: idCellsMin },
   ]
-  const rows = answers.map(({ url, reply: { success, ...rest } }) => {
+  const rows = answers.map(({ url, reply: { success, warnings: _, ...rest } }) => {
     const details = Object.entries(rest).map(([name, value]) => `, ${name}: ${JSON.stringify(value)}`)
     return [printable(host(url)), printable(success === true ? `success${details.join('')}` : text(rest['error']))]
   })
@@ -155,6 +155,7 @@ export function notes(lines: readonly Line[], answers: readonly Answer[]): strin
     for (const warning of progress?.warnings ?? []) say(id, `warning: ${warning}`)
   }
   for (const { url, reply, status } of answers) {
+    for (const warning of (reply['warnings'] ?? []) as string[]) say(url, `warning: ${warning}`)
     // Errors of the client itself (no status) do not belong below the table; `runClient` prints them.
     if (reply['success'] !== true && status !== null) say(url, errorLine(reply))
   }

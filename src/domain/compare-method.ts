@@ -18,7 +18,8 @@ export function comparesHashes({ verification }: Compared): boolean {
 /** What equal hashes and sizes do not prove. `test/verify/document-hash.mongo.test.ts` shows each case on a server. */
 export const notProvenByHashes =
   'equal hashes and equal sizes do not prove equal types of numbers (5 as a long or as a double), nor the sign of zero, ' +
-  'nor whether a text is a string or a symbol, and a 64-bit hash can be equal by chance'
+  'the number of digits of a decimal (1 or 1.0), the payload of NaN, the names of the elements of an array, or whether a text ' +
+  'is a string or a symbol, and a 64-bit hash can be equal by chance'
 
 /** The warning of a sync whose first pass compares hashes. */
 export function warningsOfMethod(configuration: Compared): string[] {

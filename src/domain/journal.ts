@@ -75,6 +75,8 @@ export interface JournalFields {
   'copy ended': { collections: number; seconds: number }
   'verification began': Record<never, never>
   'verification begins again': { error: string }
+  /** Logged once for each collection in a first pass by hashes. */
+  'hashes not read': { namespace: string; error: string }
   'verification pass ended': {
     documents: number
     collections: number
@@ -169,6 +171,7 @@ export const journalLevels: { readonly [Message in JournalMessage]: JournalLevel
   'copy ended': 'info',
   'verification began': 'info',
   'verification begins again': 'warn',
+  'hashes not read': 'warn',
   'verification pass ended': 'info',
   'verdict pass': 'info',
   verdict: 'info',

@@ -11,6 +11,7 @@ import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerificationStore } from '../mongo/verification-store.ts'
 import { Slots } from '../throttle/slots.ts'
 import type { Throttle } from '../throttle/throttle.ts'
+import { FallbackLog } from './fallback-log.ts'
 import { type ReadAhead, readAhead } from './read-ahead.ts'
 import { compareRangeOf } from './read-range.ts'
 import { Suspects } from './suspects.ts'
@@ -62,12 +63,14 @@ const claimAgainMS = 250
  */
 export class OfferedComparison {
   readonly #parts: OfferedComparisonParts
+  readonly #fallbacks: FallbackLog
   readonly #underWay = new Set<Promise<void>>()
   readonly #slots = new Slots(() => this.#readAhead().ranges)
   #failure: unknown = null
 
   constructor(parts: OfferedComparisonParts) {
     this.#parts = parts
+    this.#fallbacks = new FallbackLog(parts.context)
   }
 
   /**
@@ -152,6 +155,7 @@ export class OfferedComparison {
             },
             readAhead: () => this.#readAhead(),
             compareMethod: this.#parts.compareMethod,
+            fallbacks: this.#fallbacks,
           },
           entry,
           range,

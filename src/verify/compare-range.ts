@@ -16,7 +16,8 @@ export interface RangeComparison {
  * Reads the same range of one collection from both clusters and compares it. Calls `suspect` with the `_id` element of
  * each document for which the two reads did not return the same bytes. The document may be equal nevertheless, because
  * both clusters may change during the reads.
- * @param waitForCapacity called with the bytes that the source has sent
+ * @param waitForCapacity called with the bytes that the source has sent, and at the end with those of the documents that
+ * it must send nevertheless, because their hashes cannot be compared
  * @param nextBatchBytes bytes of the next batch of one side
  * @param form what the cursors return of each document
  */
@@ -30,15 +31,19 @@ export async function compareRange(
 ): Promise<RangeComparison> {
   const pairing = new DocumentPairing(suspect)
   const comparison: RangeComparison = { documents: { source: 0, destination: 0 }, bytes: 0 }
-  const suspectUnread = (document: Buffer): void => {
-    if (!form.isComparable(document)) suspect(idElementOf(document))
+  const suspectUnread = (document: Buffer): boolean => {
+    const isUnread = !form.isComparable(document)
+    if (isUnread) suspect(idElementOf(document))
+    return isUnread
   }
+  let unreadBytes = 0
   const sides = {
     source: new RangeReader(source, undefined, (document) => {
-      comparison.bytes += form.sizeOf(document)
-      suspectUnread(document)
+      const size = form.sizeOf(document)
+      comparison.bytes += size
+      if (suspectUnread(document)) unreadBytes += size
     }),
-    destination: new RangeReader(destination, undefined, suspectUnread),
+    destination: new RangeReader(destination, undefined, (document) => void suspectUnread(document)),
   }
   let sentBytes = 0
   let batchSize = firstBatchDocuments
@@ -61,6 +66,9 @@ export async function compareRange(
     sentBytes = bytes
   }
   pairing.end()
+  // Charged only now, because a low rate makes the caller wait long for large documents, and a server closes a cursor that
+  // is idle for ten minutes.
+  if (unreadBytes > 0) await waitForCapacity(unreadBytes)
   for (const side of ['source', 'destination'] as const) comparison.documents[side] = sides[side].count
   return comparison
 }

@@ -5,8 +5,9 @@ import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
 import { renamedTo } from '../mongo/collection-name.ts'
-import { codeOf, isTransient } from '../mongo/errors.ts'
+import { codeOf, isOwnTimeLimit, isTransient, isUnanswered, ranOutOfTime } from '../mongo/errors.ts'
 import { compareRange, type RangeComparison } from './compare-range.ts'
+import type { FallbackLog } from './fallback-log.ts'
 import type { ReadAhead } from './read-ahead.ts'
 import { type ReadForm, readForms } from './read-form.ts'
 import { followName, onDestination, onSource } from './recheck-documents.ts'
@@ -23,14 +24,15 @@ export interface RangeReadParts {
   /** Returns how much to read at a time now. */
   readAhead: () => ReadAhead
   compareMethod: InitialCompareMethod
+  fallbacks: FallbackLog
 }
 
 const maxKeyElement = Buffer.from([bsonType.maxKey, ...Buffer.from('_id\0')])
 
 /**
  * Reads one range of a collection from both clusters and compares it. If the source has renamed the collection, this
- * rejects, and the entry has the new name for the next attempt. If a server cannot hash a document of the range, the range
- * is compared as bytes.
+ * rejects, and the entry has the new name for the next attempt. If a server cannot hash a document of the range, or not in
+ * time, the range is compared as bytes.
  */
 export async function compareRangeOf(
   parts: RangeReadParts,
@@ -42,12 +44,17 @@ export async function compareRangeOf(
     return await compareIn(form, parts, entry, bounds)
   } catch (error) {
     if (form === readForms.binary || !mayBeOfHash(error)) throw error
+    parts.fallbacks.record(entry, error)
     return await compareIn(readForms.binary, parts, entry, bounds)
   }
 }
 
-/** True for an error that a read of bytes may not have. If it has it too, the caller gets it then. */
+/**
+ * True for an error that a read of bytes may not have. If it has it too, the caller gets it then. A time limit is such an
+ * error: few bytes of hashes may need many large documents, and a retry by hashes would reach the limit again.
+ */
 function mayBeOfHash(error: unknown): boolean {
+  if (ranOutOfTime(error) || isOwnTimeLimit(error) || isUnanswered(error)) return true
   return codeOf(error) !== undefined && !isTransient(error) && renamedTo(error) === undefined
 }
 

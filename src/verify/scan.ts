@@ -13,6 +13,7 @@ import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import type { Metadata } from '../mongo/metadata.ts'
 import { type Progressed, type RetryContext, retry } from '../mongo/retry.ts'
 import type { VerifiedRange } from '../mongo/verification-store.ts'
+import { FallbackLog } from './fallback-log.ts'
 import type { OfferedRanges, OfferingScan } from './offered-ranges.ts'
 import type { ReadAhead } from './read-ahead.ts'
 import { compareRangeOf } from './read-range.ts'
@@ -65,11 +66,13 @@ export class Scan {
   readonly #planned = new Map<string, number>()
   /** The number of consecutive reads that did not find a collection on the destination. */
   readonly #misses = new Map<string, number>()
+  readonly #fallbacks: FallbackLog
   /** True until everything is compared once or a verdict is requested. Until then, secondaries of the source may be read. */
   #isFirstPass = true
 
   constructor(parts: ScanParts, done: VerifiedRange[]) {
     this.#parts = parts
+    this.#fallbacks = new FallbackLog(parts.context)
     for (const range of done) this.#add(range)
   }
 
@@ -319,6 +322,7 @@ export class Scan {
       waitForCapacity,
       readAhead,
       compareMethod,
+      fallbacks: this.#fallbacks,
     }
     return await compareRangeOf(parts, current, bounds)
   }

@@ -3,10 +3,11 @@ import { serveApi } from '../../src/api/server.ts'
 import { runClient } from '../../src/cli/client.ts'
 import type { ClientRequest } from '../../src/cli/client-options.ts'
 import type { CollectionRow } from '../../src/domain/collection-figures.ts'
+import { warningsOfMethod } from '../../src/domain/compare-method.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { InstanceRow } from '../../src/domain/instances.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
-import { apiUnderTest } from './recording-instance.ts'
+import { apiUnderTest, minimalStart } from './recording-instance.ts'
 
 const closers: (() => unknown)[] = []
 afterEach(async () => {
@@ -229,6 +230,16 @@ describe('tandem progress of several instances', () => {
     const { printed } = await run({ command: 'progress', urls: [url] }, 120)
     expect(JSON.parse(printed.join('\n'))).toMatchObject({ progress: { mongosyncID: 'shardA' } })
   })
+})
+
+test('the warnings of a start are printed in full below the table, and not in its cells', async () => {
+  const { url } = await servedInstance([])
+  const verification = { enabled: true, initialCompareMethod: 'toHashedIndexKey' } as const
+  const body = { inline: { ...minimalStart, verification } }
+  const { exitCode, printed } = await run({ command: 'start', urls: [url], body, form: 'table' }, 80)
+  expect(exitCode).toBe(0)
+  const [warning] = warningsOfMethod({ verification })
+  expect(printed.slice(1)).toEqual([`${url.slice(7)}  success`, `${url}: warning: ${warning}`])
 })
 
 test('a command to several instances shows which instances accepted it, and the full reason of a refusal', async () => {

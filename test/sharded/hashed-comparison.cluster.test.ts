@@ -19,6 +19,8 @@ afterEach(async () => {
 
 function clusterOf(uri: string, name: string) {
   const cluster = testCluster(uri, name)
+  // Without it, reads request no order, and routers return the documents of their shards in an arbitrary one.
+  cluster.sharded = true
   opened.push({ [Symbol.asyncDispose]: () => cluster.close() })
   return cluster
 }

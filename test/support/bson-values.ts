@@ -54,7 +54,9 @@ function rawValue(value: unknown): RawValue {
 
 export const nested = (fields: readonly RawField[]): RawValue => new RawValue(3, rawDocument(fields))
 export const array = (items: readonly unknown[]): RawValue =>
-  new RawValue(4, rawDocument(items.map((item, i) => [String(i), item] as const)))
+  arrayOf(items.map((item, i) => [String(i), item] as const))
+/** Returns an array whose elements have these names. Drivers write 0, 1, 2 and so on; a server accepts any names. */
+export const arrayOf = (elements: readonly RawField[]): RawValue => new RawValue(4, rawDocument(elements))
 export const undefinedValue = new RawValue(6, Buffer.alloc(0))
 export const nullValue = new RawValue(10, Buffer.alloc(0))
 

@@ -86,11 +86,14 @@ describe('comparing a range', () => {
         const source = rows.filter(({ is }) => is !== 'extra').map(({ _id }) => of(_id, false))
         const destination = rows.filter(({ is }) => is !== 'missing').map(({ _id, is }) => of(_id, is === 'content'))
         const suspects = new Set<number>()
+        let charged = 0
         const compared = await compareRange(
           cursorOver(source, left),
           cursorOver(destination, right),
           (idElement) => suspects.add(idIn(idElement)),
-          async () => {},
+          async (bytes) => {
+            charged += bytes
+          },
           () => 1_000,
           readForms.toHashedIndexKey,
         )
@@ -98,8 +101,16 @@ describe('comparing a range', () => {
         expect([...suspects].sort((one, other) => one - other)).toEqual(expected)
         expect(compared.documents).toEqual({ source: source.length, destination: destination.length })
         expect(compared.bytes).toBe(source.reduce((sum, one) => sum + sizeOfHashed(one), 0))
+        const tooLarge = source.filter((one) => sizeOfHashed(one) === hashedBytesMax).length
+        expect(charged).toBe(source.reduce((sum, { length }) => sum + length, 0) + tooLarge * hashedBytesMax)
       }),
     )
+  })
+
+  it('requests few hashes at a time, however small the previous documents are, because large ones may follow', () => {
+    const reply = Buffer.from(BSON.serialize({ _id: 1, h: BSON.Long.fromNumber(7), s: new BSON.Int32(30) }))
+    const read = Array.from({ length: 500 }, () => reply)
+    expect(readForms.toHashedIndexKey.nextBatch(read, 8 * 1024 * 1024, 500)).toBe(1_000)
   })
 
   it('does not depend on order, so shuffled documents are equal', async () => {

@@ -5,6 +5,7 @@ import { hashedBytesMax } from '../../src/mongo/document-hash.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
 import {
   array,
+  arrayOf,
   doubleBits,
   idOfEveryType,
   insertRaw,
@@ -60,6 +61,8 @@ const notDistinguished: readonly Case[] = [
   ['trailing zeros of a decimal', Decimal128.fromString('1'), Decimal128.fromString('1.0')],
   ['the payloads of NaN', doubleBits(0x7ff8_0000_0000_0000n), doubleBits(0x7ff8_0000_0000_0001n)],
   ['a text and a symbol', 'ab', new BSONSymbol('ab')],
+  ['the names of the elements of an array', arrayOf([['0', 'x'], ['1', 'y']]), arrayOf([['5', 'x'], ['a', 'y']])], // biome-ignore format: one case, one line
+  ['the names of the elements of an array in a document', nested([['a', arrayOf([['0', 'x']])]]), nested([['a', arrayOf([['7', 'x']])]])], // biome-ignore format: one case, one line
 ]
 
 const name = 'values'
@@ -132,9 +135,13 @@ it('documents that are too large for a hash are suspects, so they are compared a
   for (const client of [two.sourceClient, two.destinationClient]) {
     for (const size of sizes) await insertRaw(client.db('app'), name, [large(size)])
   }
-  const { suspects, bytes } = await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', name))
+  const { suspects, bytes, charged } = await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', name))
   const found = new Set(suspects.map((idElement) => idElement.readInt32LE(5)))
   expect([...found]).toEqual(sizes.slice(2))
+  // `bytesPerSecond` limits what the source sends: the replies of hashes, and the documents that are read as bytes.
+  const unread = hashedBytesMax + 16 * 1024 * 1024
+  expect(charged).toBeGreaterThan(unread)
+  expect(charged).toBeLessThan(unread + 1_000)
   expect(bytes).toBe(sizes.reduce((sum, size) => sum + size, 0))
 })
 

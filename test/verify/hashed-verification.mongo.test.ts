@@ -1,7 +1,8 @@
 import { Double, Int32, Long, type MongoClient } from 'mongodb'
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
 import { checkHashes } from '../../src/checks/verification.ts'
-import { Catalog } from '../../src/domain/catalog.ts'
+import { scanLimitMS } from '../../src/documents/read-documents.ts'
+import { Catalog, type CatalogEntry } from '../../src/domain/catalog.ts'
 import { deferred } from '../../src/domain/deferred.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { sampleHash } from '../../src/mongo/document-hash.ts'
@@ -10,6 +11,7 @@ import { Selection } from '../../src/mongo/selection.ts'
 import { SharedStream } from '../../src/mongo/shared-stream.ts'
 import { VerificationStore } from '../../src/mongo/verification-store.ts'
 import { Throttle } from '../../src/throttle/throttle.ts'
+import { FallbackLog } from '../../src/verify/fallback-log.ts'
 import { Verifier } from '../../src/verify/verifier.ts'
 import { emptiedClusters, sourceName, type TwoClusters } from '../apply/two-clusters.ts'
 import { verifying } from '../machines/instance-model.ts'
@@ -111,7 +113,8 @@ it('finds a number of another type only if its size differs, or if the document 
   ])
 })
 
-it('compares a range as bytes if a server reports that it cannot hash a document', async () => {
+/** Two documents on each cluster. Those with `_id` 2 differ, and only a comparison as bytes finds that. */
+async function differingInType(): Promise<void> {
   await have(
     [
       { _id: 1, v: 1 },
@@ -123,12 +126,55 @@ it('compares a range as bytes if a server reports that it cannot hash a document
     ],
   )
   expect((await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', 'rows'))).suspects).toEqual([])
-  // The error of 6.0 for a document whose key string has more than 16 MB.
-  const data = { failCommands: ['find'], namespace: 'app.rows', errorCode: 16_493, appName: sourceName }
-  await using _ = await failPoint(two.sourceClient, 'failCommand', data, { times: 1 })
-  const { suspects, documents } = await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', 'rows'))
+}
+
+/** Fails unless the comparison reads bytes and logs why it does not read hashes. */
+async function comparesBytes(why: RegExp): Promise<void> {
+  const logged: unknown[] = []
+  const fallbacks = new FallbackLog({ journal: (message, fields) => logged.push([message, fields]) })
+  const { suspects, documents } = await compareBy(two, 'toHashedIndexKey', await two.entryOf('app', 'rows'), fallbacks)
   expect(suspects.map((idElement) => idElement.readInt32LE(5))).toEqual([2])
   expect(documents).toEqual({ source: 2, destination: 2 })
+  expect(logged).toEqual([['hashes not read', { namespace: 'app.rows', error: expect.stringMatching(why) }]])
+}
+
+it.each([
+  // The error of 6.0 for a document whose key string has more than 16 MB.
+  ['it cannot hash a document', 16_493],
+  ['it has no time left', 50],
+])('compares a range as bytes if a server reports that %s', async (_, errorCode) => {
+  await differingInType()
+  const data = { failCommands: ['find'], namespace: 'app.rows', errorCode, appName: sourceName }
+  await using _point = await failPoint(two.sourceClient, 'failCommand', data, { times: 1 })
+  await comparesBytes(/failCommand/)
+})
+
+it('compares a range as bytes if a server does not send its hashes within the time limit of this process', async () => {
+  await differingInType()
+  // The first read of each cluster has a short limit, and the source does not answer within it.
+  const timeout = AbortSignal.timeout.bind(AbortSignal)
+  let shortened = 0
+  const limits = vi.spyOn(AbortSignal, 'timeout').mockImplementation((limitMS) => {
+    if (limitMS !== scanLimitMS || shortened === 2) return timeout(limitMS)
+    shortened += 1
+    return timeout(100)
+  })
+  onTestFinished(() => limits.mockRestore())
+  const data = { failCommands: ['find'], namespace: 'app.rows', blockConnection: true, blockTimeMS: 1_000 }
+  await using _ = await failPoint(two.sourceClient, 'failCommand', { ...data, appName: sourceName }, { times: 1 })
+  await comparesBytes(/time/i)
+  expect(shortened).toBe(2)
+})
+
+it('logs one line for each collection and pass', async () => {
+  const lines: unknown[] = []
+  const fallbacks = new FallbackLog({ journal: (_, fields) => lines.push(fields) })
+  const [first, second] = [
+    { uuid: 'a', database: 'app', name: 'a' },
+    { uuid: 'b', database: 'app', name: 'b' },
+  ] as unknown as [CatalogEntry, CatalogEntry]
+  for (const entry of [first, first, second, first]) fallbacks.record(entry, new Error('too large'))
+  expect(lines).toEqual(['app.a', 'app.b'].map((namespace) => ({ namespace, error: 'too large' })))
 })
 
 it('a start by hashes is refused if a cluster cannot compute them, or if the clusters compute different ones', async () => {
