@@ -47,8 +47,9 @@ export interface PresplitContext {
  * shard key, its chunk boundaries are used, and a sample estimates the sizes of the chunks. Otherwise, and within a
  * chunk that is much larger than the others, the boundaries are sampled values. If the first field of the key is
  * hashed, the server has already created and distributed chunks. These are split further, and moved only if the
- * collection has zones. Each chunk of a zone goes to a shard of that zone. Only an even distribution depends on this
- * function, so refused splits and moves are ignored.
+ * collection has zones. Each chunk of a zone goes to a shard of that zone. An even distribution depends on this function, and
+ * the place of documents that share an `_id`, which need different shards. A refused move is logged, and a refused split is
+ * ignored.
  * @param shards the shards that may receive chunks, beginning with the shard of the first chunks
  */
 export async function presplit(

@@ -7,7 +7,7 @@ import { namespace } from '../domain/namespace.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { type Chunk, readChunks } from '../mongo/config-database.ts'
-import { isTransient } from '../mongo/errors.ts'
+import { code, codeOf, isTransient } from '../mongo/errors.ts'
 import { RawValue } from '../mongo/raw-values.ts'
 import type { PresplitContext } from './presplit.ts'
 import { minKey } from './sample-keys.ts'
@@ -42,22 +42,32 @@ export class SplitCollection {
   async split(at: KeyValues | null): Promise<void> {
     if (at === null) return
     const command = { split: this.#name, middle: this.#bound(at) }
-    await this.#attempt(() => this.#destination.write('admin', command, { withoutWriteConcern: true }))
+    const split = (): Promise<unknown> => this.#destination.write('admin', command, { withoutWriteConcern: true })
+    // The server refuses to split at the minimum key or at an existing chunk boundary. Some of these errors have no code.
+    await this.#attempt(split, isTransient, () => {})
   }
 
   async move({ min, max, shard }: Chunk, to: string): Promise<void> {
     if (shard === to) return
     const bounds = [this.#bound(min.map(({ value }) => value)), this.#bound(max.map(({ value }) => value))]
     // The chunk is empty, so its move usually takes less than the time limit of a write.
-    await this.#attempt(() => this.#destination.write('admin', { moveChunk: this.#name, bounds, to }))
+    const move = (): Promise<unknown> => this.#destination.write('admin', { moveChunk: this.#name, bounds, to })
+    // An election on either shard interrupts a move. Its error has the code OperationFailed and names the cause only in its
+    // text (observed with 6.0.27: `Command request failed on source shard. :: caused by :: InterruptedDueToReplStateChange`).
+    const isRepeatable = (error: unknown): boolean => isTransient(error) || codeOf(error) === code.operationFailed
+    await this.#attempt(move, isRepeatable, this.#context.uneven)
   }
 
   /**
-   * Repeats a change after a transient error. For example, a shard may be electing a primary, or refuse a move because
-   * another move is not finished. Ignores other errors of the server, some of which have no code: the server refuses to
-   * split at the minimum key or at an existing chunk boundary, and it may refuse to move a chunk.
+   * Repeats a change after an error that may pass. For example, a shard may be electing a primary, or refuse a move because
+   * another move is not finished.
+   * @param refused called with any other error of the server, after which the change is left out
    */
-  async #attempt(change: () => Promise<unknown>): Promise<void> {
+  async #attempt(
+    change: () => Promise<unknown>,
+    isRepeatable: (error: unknown) => boolean,
+    refused: (error: unknown) => void,
+  ): Promise<void> {
     const { signal, uneven } = this.#context
     if (this.#isGivenUp) return
     for (let attempt = 1; ; attempt++) {
@@ -65,9 +75,9 @@ export class SplitCollection {
         await change()
         return
       } catch (error) {
-        if (!isTransient(error)) {
-          if (error instanceof MongoServerError) return
-          throw error
+        if (!isRepeatable(error)) {
+          if (!(error instanceof MongoServerError)) throw error
+          return refused(error)
         }
         // The process is being stopped, or the lease term has ended.
         if (signal.aborted || error instanceof MongoTopologyClosedError) throw error

@@ -33,6 +33,7 @@ export const code = {
   invalidOptions: 72,
   indexOptionsConflict: 85,
   indexKeySpecsConflict: 86,
+  operationFailed: 96,
   writeConflict: 112,
   conflictingOperationInProgress: 117,
   shardKeyNotFound: 61,

@@ -138,18 +138,37 @@ it('ignores the error without a code that a mongos returns for a split at an exi
   expect(await chunksOf('things')).toHaveLength(1)
 })
 
-describe('a transient error of the destination', () => {
-  /** Makes the first `failures` commands of this name fail. */
-  function failing(name: string, failures: number): void {
-    const write = cluster.write.bind(cluster)
-    let left = failures
-    const spy = vi.spyOn(cluster, 'write').mockImplementation(async (database, command, options) => {
-      if (name in command && left-- > 0) throw new MongoServerError({ message: 'StaleConfig', code: 13388 })
-      return await write(database, command, options)
-    })
-    onTestFinished(() => spy.mockRestore())
-  }
+/** Makes the first `failures` commands of this name fail. */
+function failing(name: string, failures: number, error = { message: 'StaleConfig', code: 13388 }): void {
+  const write = cluster.write.bind(cluster)
+  let left = failures
+  const spy = vi.spyOn(cluster, 'write').mockImplementation(async (database, command, options) => {
+    if (name in command && left-- > 0) throw new MongoServerError(error)
+    return await write(database, command, options)
+  })
+  onTestFinished(() => spy.mockRestore())
+}
 
+describe('a refused move', () => {
+  it('is repeated when an election has interrupted it, whose error a mongos returns as OperationFailed', async () => {
+    await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
+    failing('moveChunk', 2, {
+      message: 'Data transfer error: migrate failed: InterruptedDueToReplStateChange: operation was interrupted',
+      code: 96,
+    })
+    await distribute('things', { k: 1 })
+    expect([await shardsOf('things'), uneven]).toEqual(['01', []])
+  })
+
+  it('is logged when the server refuses it for another reason, and the other chunks are distributed', async () => {
+    await wanted({ k: 1 }, numbered(100), [{ k: 30 }, { k: 60 }])
+    failing('moveChunk', 1, { message: 'the shard does not accept chunks', code: 20 })
+    await distribute('things', { k: 1 })
+    expect([await shardsOf('things'), uneven]).toEqual(['002', ['app.things']])
+  })
+})
+
+describe('a transient error of the destination', () => {
   it.each(['split', 'moveChunk'])('makes tandem retry a %s', async (name) => {
     await wanted({ k: 1 }, numbered(100), [{ k: 50 }])
     failing(name, 2)
