@@ -60,9 +60,8 @@ export interface SessionParts {
 /**
  * One sync in this process, in one direction, from the time the instance takes part in it until it ends or is reversed.
  * A session outlives its lease terms, because its figures, the last read state of the sync and the history of the lease
- * must survive the end of a term. The instance machine's actors call it.
- *
- * The constructor builds everything in the order of its dependencies. `close` ends the session as a whole.
+ * must survive the end of a term. The instance machine's actors call it. The constructor builds everything in the
+ * order of its dependencies. `close` ends the session as a whole.
  */
 export class SyncSession {
   readonly source: Cluster
