@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Document } from 'mongodb'
 import type { Liveness, ObservedInstance } from '../coordination/liveness.ts'
+import { Unchanged } from '../domain/unchanged.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { givenUp, leaseMS } from '../mongo/lease-watch.ts'
 import { hasHolderEnded } from '../mongo/predecessors.ts'
@@ -43,8 +44,8 @@ export interface LiveInstancesParts {
  * It stops at the first renewal or heartbeat that it observes, so the result may not include all live instances.
  */
 export async function liveInstances(parts: LiveInstancesParts): Promise<string[]> {
-  const renewals = new Map<string, { renewal: string; since: number }>()
-  const heartbeats = new Map<string, { time: string; since: number }>()
+  const renewals = new Unchanged()
+  const heartbeats = new Unchanged()
   const { durationMS = leaseMS } = parts
   for (let isFirst = true; ; isFirst = false) {
     const leases = (await Promise.all(parts.databases.map(readLeases))).flat()
@@ -55,19 +56,16 @@ export async function liveInstances(parts: LiveInstancesParts): Promise<string[]
       // An instance that is paused or has committed may be alive without a lease. Only its heartbeats show this.
       if (hasEnded(lease) || (isGivenBack(lease) && !parts.mayLoseHeartbeats)) continue
       const { key, id, renewal } = lease
-      const known = renewals.get(key)
-      if (known && known.renewal !== renewal) alive.add(id)
-      else if (!known) renewals.set(key, { renewal, since: performance.now() })
-      if (!known || performance.now() - known.since < durationMS) unknown.add(id)
+      const { hasChanged, unchangedMS } = renewals.observe(key, renewal)
+      if (hasChanged) alive.add(id)
+      if (unchangedMS < durationMS) unknown.add(id)
     }
     for (const { store, id, incarnation, heartbeatTime } of await beating(parts.heartbeats)) {
       if (ended.has(incarnation)) continue
-      const key = `${store} ${incarnation}`
-      const known = heartbeats.get(key)
-      if (known && known.time !== heartbeatTime) alive.add(id)
-      else if (!known) heartbeats.set(key, { time: heartbeatTime, since: performance.now() })
       // The age of a heartbeat may stand still with the cluster time, so this process measures how long it is the newest.
-      if (!known || performance.now() - known.since < durationMS) unknown.add(id)
+      const { hasChanged, unchangedMS } = heartbeats.observe(`${store} ${incarnation}`, heartbeatTime)
+      if (hasChanged) alive.add(id)
+      if (unchangedMS < durationMS) unknown.add(id)
     }
     if (alive.size > 0) return [...alive].sort()
     if (unknown.size === 0) return []

@@ -1,4 +1,5 @@
 import type { Document } from 'mongodb'
+import { Unchanged } from '../domain/unchanged.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { ageMS, currentClusterTime } from '../mongo/cluster-age.ts'
 import { code } from '../mongo/errors.ts'
@@ -26,8 +27,8 @@ export class MongoLiveness implements Liveness {
   onNotified: (() => void) | null = null
   readonly inRounds: RoundPart
   readonly #metadata: UnfencedMetadata
-  /** The newest heartbeat of each instance, and since when it has been the newest (ms, `performance.now()`). */
-  #newest = new Map<string, { time: string; since: number }>()
+  /** The time of the newest heartbeat of each instance. */
+  readonly #newest = new Unchanged()
   /** What a round has read last, as it is stored, and when (ms, `performance.now()`). */
   #inRound: { rows: Document[]; readAt: number } = { rows: [], readAt: Number.NEGATIVE_INFINITY }
 
@@ -68,15 +69,10 @@ export class MongoLiveness implements Liveness {
   }
 
   #observed(rows: Document[], elapsedMS: number): ObservedInstance[] {
-    const before = this.#newest
-    this.#newest = new Map()
     const observed = rows.map(({ _id, ageMS, ...row }) => {
       const time = timeOf(row)
-      const known = before.get(_id)
-      const newest = known?.time === time ? known : { time, since: performance.now() }
-      this.#newest.set(_id, newest)
       // The cluster time stands still while the clock of a primary is behind it, for instance after that clock was set back.
-      const unchangedMS = performance.now() - newest.since
+      const { unchangedMS } = this.#newest.observe(_id, time)
       return observedInstance({ id: _id, ...row }, time, Math.max(ageMS + elapsedMS, unchangedMS), this.ttlMS)
     })
     return inOrderOfIds(observed)

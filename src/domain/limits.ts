@@ -18,7 +18,7 @@ export const noLimits: Limits = { bytesPerSecond: null, readConcurrency: null, w
  * ten minutes (`cursorTimeoutMillis`).
  */
 export const bytesPerSecondMin = 1_048_576
-/** The highest concurrency allowed. Each range keeps up to two batches of 4 MB in memory. */
+/** The highest concurrency allowed. Each range keeps two batches in memory (`batchBytesFor` in src/throttle/in-flight.ts). */
 export const concurrencyMax = 16
 
 /** The limits in force now, and the reason if they are lower than requested. */

@@ -1,3 +1,5 @@
+import { Unchanged } from '../domain/unchanged.ts'
+
 /** Duration of a lease in ms. Another process may take over a lease that was not renewed for this long. */
 export const leaseMS = 10_000
 
@@ -19,7 +21,7 @@ export const givenUp = new Date(0)
  * owner has renewed the lease in between.
  */
 export class LeaseWatch {
-  readonly #observed = new Map<string, { renewal: string; since: number }>()
+  readonly #renewals = new Unchanged()
 
   /**
    * Returns true if the lease was given up, or if this process has observed the same renewal for `leaseMS`. Must be called
@@ -27,12 +29,7 @@ export class LeaseWatch {
    */
   isUnrenewed(name: string, { epoch, expiresAt }: Renewal): boolean {
     if (expiresAt.getTime() === givenUp.getTime()) return true
-    const renewal = `${epoch} ${expiresAt.getTime()}`
-    const now = performance.now()
-    const observed = this.#observed.get(name)
-    if (observed?.renewal === renewal) return now - observed.since >= leaseMS
-    this.#observed.set(name, { renewal, since: now })
-    return false
+    return this.#renewals.observe(name, `${epoch} ${expiresAt.getTime()}`).unchangedMS >= leaseMS
   }
 }
 

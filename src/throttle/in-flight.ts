@@ -1,3 +1,4 @@
+import { concurrencyMax } from '../domain/limits.ts'
 import { distantMS } from '../domain/load-level.ts'
 
 /**
@@ -13,7 +14,6 @@ export type RoundTrips = () => { source: number; destination: number }
 
 /** At most this many times the number that the load level allows at the server. */
 const growthMax = 4
-const atOnceMax = 16
 /** Batches of a copy in memory, in bytes. Each segment that is copied has two: one that is read and one that is written. */
 const memoryMax = 48 * 1024 * 1024
 const batchesPerSegment = 2
@@ -33,7 +33,7 @@ export function atOnce(base: number, roundTripMS: number, batchMS: number | null
   if (batchMS === null || roundTripMS < distantMS) return base
   const atServerMS = Math.max(atServerMinMS, batchMS - roundTripMS)
   const wanted = Math.ceil(base * (1 + roundTripMS / atServerMS) - negligible)
-  return Math.max(base, Math.min(wanted, base * growthMax, atOnceMax))
+  return Math.max(base, Math.min(wanted, base * growthMax, concurrencyMax))
 }
 
 /** The largest batch, in bytes, with which this many segments keep within the memory limit. */
