@@ -52,7 +52,10 @@ export class RoundPace {
       }),
     )
     const isLate = [...this.#renewals.values()].some(({ since }) => now - since > lateMS)
-    this.#restrains = hasOpenBarrier || (this.#judgesByLease ? isLate : others.length > 0)
+    // A lease stays stored after its instance has ended. One that has expired but whose writes are not yet drained still
+    // needs quick rounds, which end its term.
+    const undrained = others.some(({ drained, epoch }) => drained <= epoch)
+    this.#restrains = hasOpenBarrier || (this.#judgesByLease ? isLate : undrained)
     const terms = leases.map(({ expiresAt: _, sessions: _sessions, ...term }) => term)
     const owners = [...claims].map(([key, { owner, epoch }]) => [key, owner, epoch])
     const observed = JSON.stringify([revision, terms, owners])

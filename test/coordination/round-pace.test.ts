@@ -83,3 +83,11 @@ it('if heartbeats show which instances are alive, rounds rest only while there i
   resting(pace, owned([lease('a'), lease('b')]))
   expect(pace.pauseMS(true)).toBe(quickMS)
 })
+
+it('if heartbeats show which instances are alive, rounds rest again when the other one has ended for good', () => {
+  const pace = new RoundPace('a', false)
+  resting(pace, owned([lease('a'), { ...lease('b'), expired: true }]))
+  expect(pace.pauseMS(true)).toBe(quickMS)
+  resting(pace, owned([lease('a'), { ...lease('b'), expired: true, evicted: true, drained: 2 }]))
+  expect(pace.pauseMS(true)).toBe(restingMS)
+})
