@@ -21,6 +21,8 @@ export const warningAnchors = [
   ['a change of definitions waits for instance', 'instances-that-others-wait-for'],
   ['this instance is paused while other instances run', 'instances-that-others-wait-for'],
   ['waits for instances that have not received it yet', 'instances-that-others-wait-for'],
+  ['this instance has not received the commit', 'a-commit-that-this-instance-has-not-received'],
+  ['the first verification compares hashes', 'hashedverification'],
   ['the commit was aborted', 'the-commit-was-aborted'],
   ['the last commit was aborted', 'the-commit-was-aborted'],
   ['the rehearsal would have failed', 'the-commit-was-aborted'],

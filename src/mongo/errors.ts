@@ -299,7 +299,7 @@ export function toFatal(what: string, error: unknown): unknown {
       return new FatalError(
         'AuthenticationFailed',
         `${what}: the cluster refuses the user name or password of its connection string (${errorText(error)}). ` +
-          `Fix the string, or the user on the cluster, then start this process again. ${notLost.progress}`,
+          `Fix the string, or the user on the cluster, start this process again, and send resume if the state is FAILED. ${notLost.progress}`,
         { cause: error },
       )
     case code.changeStreamHistoryLost:

@@ -117,7 +117,7 @@ function twoSyncs(name: ClusterName | null, older: ClusterName): FatalError {
     'StoredStateConflict',
     `two syncs are stored between these clusters: one in the database ${metadataDatabase}${name === null ? '' : ` on ${name}`}, and one of an earlier ` +
       `release in ${olderMetadataDatabase} on ${older}. Nothing was changed. Stop all instances, find out which sync is the valid one, drop the ` +
-      'database of the other, and start the instances again, all of this release',
+      'database of the other, and start the instances again, all of this release.',
   )
 }
 
@@ -125,7 +125,7 @@ function notOurs(name: ClusterName, database: string): FatalError {
   return new FatalError(
     'StoredStateConflict',
     `the document of ${database}.sync on ${name} was not written by tandem: its generation is not a valid number. ` +
-      'Nothing was changed. Remove that document, find out who wrote it, and start again',
+      'Nothing was changed. Remove that document, find out who wrote it, and start again.',
   )
 }
 
