@@ -18,7 +18,7 @@ const rowSchema = objectOf({
   destinationNamespace: v.exactOptional(
     v.pipe(
       v.string(),
-      v.description('database.collection on the destination, if namespaceRemap gives the database another name there.'),
+      v.description('database.collection on the destination, if namespaceRemap gives it another name there.'),
     ),
   ),
   copy: objectOf({

@@ -10,7 +10,7 @@ const text = (meaning: string) => v.pipe(v.string(), v.description(meaning))
 const mismatchSchema = objectOf({
   namespace: text('database.collection, as on the source.'),
   destinationNamespace: v.exactOptional(
-    text('database.collection on the destination, if namespaceRemap gives the database another name there.'),
+    text('database.collection on the destination, if namespaceRemap gives it another name there.'),
   ),
   kind: v.pipe(
     v.picklist(['missing', 'extra', 'content', 'index', 'option', 'collection']),

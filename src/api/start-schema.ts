@@ -217,16 +217,26 @@ export const startBodySchema = objectOf({
     v.pipe(
       v.array(
         objectOf({
-          from: v.pipe(objectOf({ database: name('Name on the source.') }), v.description('A database of the source.')),
+          from: v.pipe(
+            objectOf({
+              database: name('Name on the source.'),
+              collection: v.exactOptional(name('Name of one collection; all collections of the database when absent.')),
+            }),
+            v.description('A database or a collection of the source.'),
+          ),
           to: v.pipe(
-            objectOf({ database: name('Name on the destination.') }),
-            v.description('Where its collections are synced to.'),
+            objectOf({
+              database: name('Name on the destination.'),
+              collection: v.exactOptional(name('Name of the collection; required if from has one.')),
+            }),
+            v.description('Where it is synced to.'),
           ),
         }),
       ),
       v.description(
-        'Databases that get other names on the destination. All other fields name the databases of the source. The ' +
-          'filters must not select a database of the source whose name is a target, unless it is renamed too.',
+        'Databases and collections that get other names on the destination. All other fields have the names of the ' +
+          'source. The filters must not select a database or collection of the source whose name is a target, unless ' +
+          'it is renamed too. An element for a collection takes precedence over one for its database.',
       ),
     ),
   ),

@@ -1,6 +1,8 @@
-import { isListed, listDatabases } from '../definitions/listing.ts'
+import { isListed, listDatabases, listExistingDatabases } from '../definitions/listing.ts'
 import { caseKey } from '../domain/database-case.ts'
 import type { Finding } from '../domain/finding.ts'
+import { isUserDatabase, namespace, splitNamespace } from '../domain/namespace.ts'
+import type { NamespaceRemap } from '../domain/namespace-remap.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { type Check, problem } from './check.ts'
@@ -15,19 +17,30 @@ export const checkDatabaseCase: Check = async ({ configuration, source, destinat
   const renamed = (configuration.namespaceRemap ?? []).map(({ from }) => from.database)
   const selected = await selection.databases(new Set([...(await listDatabases(source)), ...renamed]))
   const keyOf = (database: string): string => caseKey(destination, database)
-  const wanted = new Map(selected.map((database) => [keyOf(names.onDestination(database)), database]))
+  /** Each database that is to be created, as it is written on the destination, with one of its names on the source. */
+  const wanted = new Map(
+    selected.map((database) => [keyOf(names.onDestination(database)), wantedFrom(names, database)]),
+  )
+  for (const [from, to] of names.placed) {
+    const { database, collection } = splitNamespace(from)
+    if (!(await selection.selects(database, collection))) continue
+    wanted.set(keyOf(splitNamespace(to).database), {
+      there: splitNamespace(to).database,
+      shown: names.shown(from),
+      database,
+    })
+  }
   const findings: Finding[] = []
-  for (const database of await listDatabases(destination)) {
-    const existing = names.onDestination(database)
-    const counterpart = wanted.get(keyOf(existing))
-    if (counterpart === undefined || names.onDestination(counterpart) === existing) continue
-    const remaining = await remainingIn(destination, selection, database)
+  for (const existing of await listExistingDatabases(destination)) {
+    const counterpart = isUserDatabase(existing) ? wanted.get(keyOf(existing)) : undefined
+    if (counterpart === undefined || counterpart.there === existing) continue
+    const remaining = await remainingIn(destination, selection, existing)
     if (remaining === undefined) continue
     findings.push(
       problem(
         'DestinationNotEmpty',
-        `the destination holds the database ${existing} with ${remaining}, and the name ${existing} differs only in case from ${names.shown(counterpart)}, which is to be synced; a server does not accept both names`,
-        renamed.includes(counterpart)
+        `the destination holds the database ${existing} with ${remaining}, and the name ${existing} differs only in case from ${counterpart.shown}, which is to be synced; a server does not accept both names`,
+        renamed.includes(counterpart.database)
           ? 'drop that database on the destination, or give another name in namespaceRemap'
           : 'drop that database on the destination',
       ),
@@ -36,16 +49,23 @@ export const checkDatabaseCase: Check = async ({ configuration, source, destinat
   return findings
 }
 
-/** Returns the name of a collection or view that the sync does not drop, and that therefore keeps the database. */
-async function remainingIn(destination: Cluster, selection: Selection, database: string): Promise<string | undefined> {
-  const { cursor } = await destination.read(database, { listCollections: 1, nameOnly: true })
+function wantedFrom(names: NamespaceRemap, database: string): { there: string; shown: string; database: string } {
+  return { there: names.onDestination(database), shown: names.shown(database), database }
+}
+
+/**
+ * Returns the name of a collection or view that the sync does not drop, and that therefore keeps the database.
+ * @param existing the name of the database on the destination
+ */
+async function remainingIn(destination: Cluster, selection: Selection, existing: string): Promise<string | undefined> {
+  const { names } = destination
+  const { cursor } = await destination.read(names.onSource(existing), { listCollections: 1, nameOnly: true })
   const listed = cursor.firstBatch as { name: string; type: string }[]
-  const dropped = new Set(
-    await selection.among(
-      database,
-      listed.filter(({ name }) => isListed(name)),
-    ),
-  )
+  const dropped = new Set<object>()
+  for (const one of listed.filter(({ name }) => isListed(name))) {
+    const { database, collection } = splitNamespace(names.namespaceOnSource(namespace(existing, one.name)))
+    if ((await selection.among(database, [{ ...one, name: collection }])).length > 0) dropped.add(one)
+  }
   // The server keeps `system.views` after the last view is dropped. `createNamespace` drops such a database.
   return listed.find((one) => one.name !== 'system.views' && !dropped.has(one))?.name
 }

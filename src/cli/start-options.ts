@@ -74,8 +74,8 @@ function addFields(command: Command): void {
       collectFilter,
     )
     .option(
-      '--remap <database=name>',
-      'give this database of the source another name on the destination; repeat the option for several',
+      '--remap <name=name>',
+      'give this database or db.collection of the source another name on the destination; repeat the option for several',
       collectRemap,
     )
     .option(

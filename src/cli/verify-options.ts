@@ -30,8 +30,8 @@ export function addVerifyCommand(
       collectNamespace,
     )
     .option(
-      '--remap <database=name>',
-      'compare this database of cluster0 with the one of this name on cluster1; repeat the option for several',
+      '--remap <name=name>',
+      'compare this database or db.collection of cluster0 with the one of this name on cluster1; repeat the option for several',
       collectRemap,
     )
     .addOption(
@@ -71,5 +71,7 @@ function collectNamespace(text: string, before: Namespace[] | undefined): Namesp
 }
 
 function renamedDatabases(renames: readonly NamespaceRename[]): VerifyOptions['renamed'] {
-  return renames.map(({ from, to }) => ({ from: from.database, to: to.database }))
+  const textOf = ({ database, collection }: NamespaceRename['from']): string =>
+    collection === undefined ? database : `${database}.${collection}`
+  return renames.map(({ from, to }) => ({ from: textOf(from), to: textOf(to) }))
 }

@@ -1,12 +1,6 @@
-import {
-  type Collection,
-  type Db,
-  type Document,
-  type FindCursor,
-  MongoClient,
-  MongoServerSelectionError,
-} from 'mongodb'
+import { type Collection, type Document, type FindCursor, MongoClient, MongoServerSelectionError } from 'mongodb'
 import { redactUris } from '../domain/uri-rules.ts'
+import { type Listed, readListed } from './audit-definitions.ts'
 import { DocumentStream } from './document-stream.ts'
 import { RenamedDatabases } from './renamed-databases.ts'
 
@@ -39,7 +33,7 @@ export class AuditCluster {
   readonly #client: MongoClient
   #isSharded: Promise<boolean> | null = null
 
-  /** @param names what this cluster calls the databases of the other one */
+  /** @param names what this cluster calls the databases and collections of the other one */
   constructor(name: string, uri: string, names: RenamedDatabases = new RenamedDatabases([])) {
     this.name = name
     this.names = names
@@ -62,27 +56,35 @@ export class AuditCluster {
     return String(reply['topologyVersion']?.processId)
   }
 
-  /** Returns the names of all databases. Fails if the user may not see all of them. */
+  /** Returns the names of all databases that may have collections. Fails if the user may not see all of them. */
   async databases(): Promise<string[]> {
     const command = { listDatabases: 1, nameOnly: true, authorizedDatabases: false }
     const reply = await this.#request(() => this.#client.db('admin').command(command))
-    return (reply['databases'] as { name: string }[]).map(({ name }) => this.names.here(name))
+    return (reply['databases'] as { name: string }[]).flatMap(({ name }) => this.names.allHere(name))
   }
 
-  /** Returns the listCollections entry of each collection and view, as raw BSON. */
-  async collections(database: string): Promise<Buffer[]> {
+  /** Returns the listCollections entry of each collection and view, with its name on the other cluster. */
+  async collections(database: string): Promise<Listed[]> {
     // The driver's types omit `raw` for these two cursors.
     const options = { raw: true } as object
-    return await this.#request(async () =>
-      (await this.#database(database).listCollections({}, options).toArray()).map(rawDocument),
-    )
+    const found: Listed[] = []
+    for (const there of this.names.allThere(database)) {
+      const documents = await this.#request(async () =>
+        (await this.#client.db(there).listCollections({}, options).toArray()).map(rawDocument),
+      )
+      for (const listed of documents.map(readListed)) {
+        const here = this.names.collectionHere(there, listed.name)
+        if (here.database === database) found.push({ ...listed, name: here.collection })
+      }
+    }
+    return found
   }
 
   /** Returns the index specifications as raw BSON. */
   async indexes(database: string, collection: string): Promise<Buffer[]> {
     const options = { raw: true } as object
     return await this.#request(async () =>
-      (await this.#database(database).collection(collection).listIndexes(options).toArray()).map(rawDocument),
+      (await this.#collection(database, collection).listIndexes(options).toArray()).map(rawDocument),
     )
   }
 
@@ -98,7 +100,7 @@ export class AuditCluster {
     if (!(await this.#isSharded)) return null
     // A shard of a clustered collection may have no index. $indexStats then returns no row for it, but $collStats does.
     const read = (stage: Document): Promise<Document[]> =>
-      this.#database(database).collection(collection).aggregate([stage]).toArray()
+      this.#collection(database, collection).aggregate([stage]).toArray()
     try {
       const [rows, answers] = await Promise.all([read({ $indexStats: {} }), read({ $collStats: {} })])
       return { rows, shards: answers.map(({ shard }) => String(shard)) }
@@ -113,7 +115,7 @@ export class AuditCluster {
 
   /** Reads every document. `close` must be called. */
   stream(database: string, collection: string, order: Order): { stream: DocumentStream; close: () => Promise<void> } {
-    const cursor = ordered(this.#database(database).collection(collection), order)
+    const cursor = ordered(this.#collection(database, collection), order)
     const stream = new DocumentStream(() =>
       this.#request(async () => ((await cursor.hasNext()) ? cursor.readBufferedDocuments().map(rawDocument) : null)),
     )
@@ -130,13 +132,11 @@ export class AuditCluster {
    */
   async documentsById(database: string, collection: string, ids: unknown[], simple: boolean): Promise<Buffer[]> {
     return await this.#request(async () => {
-      const cursor = this.#database(database)
-        .collection(collection)
-        .find({ _id: { $in: ids } } as Document, {
-          raw: true,
-          ...unlimited,
-          ...(simple && { collation: { locale: 'simple' } }),
-        })
+      const cursor = this.#collection(database, collection).find({ _id: { $in: ids } } as Document, {
+        raw: true,
+        ...unlimited,
+        ...(simple && { collation: { locale: 'simple' } }),
+      })
       return (await cursor.toArray()).map(rawDocument)
     })
   }
@@ -145,8 +145,9 @@ export class AuditCluster {
     await this.#client.close()
   }
 
-  #database(name: string): Db {
-    return this.#client.db(this.names.there(name))
+  #collection(database: string, name: string): Collection {
+    const there = this.names.collectionThere(database, name)
+    return this.#client.db(there.database).collection(there.collection)
   }
 
   async #request<Reply>(work: () => Promise<Reply>): Promise<Reply> {

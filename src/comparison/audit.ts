@@ -8,7 +8,6 @@ import {
   compareOptions,
   isCapped,
   type Listed,
-  readListed,
   sameCollation,
 } from './audit-definitions.ts'
 import { type Difference, Differences } from './difference.ts'
@@ -16,6 +15,7 @@ import { sameIdBytes, shownId } from './document-id.ts'
 import type { DocumentStream } from './document-stream.ts'
 import { firstDifference } from './first-difference.ts'
 import { firstOutOfOrder, Unpaired } from './natural-order.ts'
+import type { Renamed } from './renamed-databases.ts'
 import { type Namespace, selects } from './selection.ts'
 import { compareShards } from './shard-indexes.ts'
 
@@ -108,7 +108,9 @@ class Audit {
     const databases = await this.#databases()
     this.#refuseUnpaired(databases)
     this.#refuseUncompared(databases)
-    for (const database of databases) tasks.push(...(await this.#compareDatabase(database, notFound)))
+    const uncompared = new Set(this.#right.names.collections)
+    for (const database of databases) tasks.push(...(await this.#compareDatabase(database, notFound, uncompared)))
+    this.#refuseUncomparedCollections(uncompared)
     const [absent] = notFound
     if (absent) {
       const name = absent.collection === null ? absent.database : `${absent.database}.${absent.collection}`
@@ -151,6 +153,16 @@ class Audit {
     )
   }
 
+  /** Does for collections what `#refuseUncompared` does for databases. */
+  #refuseUncomparedCollections(uncompared: ReadonlySet<Renamed>): void {
+    const [found] = uncompared
+    if (!found || this.#options.namespaces.length > 0) return
+    const { from, to } = found
+    throw new AuditError(
+      `--remap ${from}=${to}: neither ${from} on cluster0 nor ${to} on cluster1 is compared; check the spelling and --excludeNamespace. The first name is that on cluster0: if cluster1 is the source of the sync, give --remap ${to}=${from}`,
+    )
+  }
+
   #comparedIndexes(): ComparedIndexes {
     if (this.#options.ignoreIndexes) return 'id'
     return this.#options.ignoreHashedIndexes ? 'unhashed' : 'all'
@@ -165,16 +177,23 @@ class Audit {
   }
 
   /**
-   * Compares the collections, views and options of a database. Removes from `notFound` the namespaces that exist.
+   * Compares the collections, views and options of a database. Removes from `notFound` the namespaces that exist, and from
+   * `uncompared` the renamed collections that exist.
    * Returns the collections whose indexes and documents must still be compared.
    */
-  async #compareDatabase(database: string, notFound: Set<Namespace>): Promise<Task[]> {
+  async #compareDatabase(database: string, notFound: Set<Namespace>, uncompared: Set<Renamed>): Promise<Task[]> {
     const [ours, theirs] = await Promise.all([this.#listed(this.#left, database), this.#listed(this.#right, database)])
     const tasks: Task[] = []
     for (const name of [...new Set([...ours.keys(), ...theirs.keys()])].sort()) {
       for (const wanted of notFound) if (selects([wanted], database, name)) notFound.delete(wanted)
       const [a, b] = [ours.get(name), theirs.get(name)]
       const namespace = `${database}.${name}`
+      for (const one of uncompared) if (one.from === namespace) uncompared.delete(one)
+      const unpaired = this.#right.names.unpairedCollections.find(({ from }) => from === namespace)
+      if (unpaired)
+        throw new AuditError(
+          `${unpaired.from} on cluster0 and ${unpaired.to} on cluster1 have no partner, because --remap gives their names to others; leave both out with --excludeNamespace ${unpaired.from}`,
+        )
       if (a?.type === 'timeseries' || b?.type === 'timeseries') {
         throw new AuditError(
           `${namespace} is a time-series collection, which verify cannot compare; leave all of them out with --timeseries skip`,
@@ -195,7 +214,7 @@ class Audit {
 
   async #listed(cluster: AuditCluster, database: string): Promise<Map<string, Listed>> {
     const { namespaces, excluded, skipTimeSeries } = this.#options
-    const listed = (await cluster.collections(database)).map(readListed)
+    const listed = await cluster.collections(database)
     const isCompared = ({ name, type }: Listed): boolean =>
       selects(namespaces, database, name, excluded) && !(skipTimeSeries && type === 'timeseries')
     return new Map(listed.filter(isCompared).map((one) => [one.name, one]))

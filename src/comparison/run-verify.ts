@@ -3,7 +3,7 @@ import { redactUris } from '../domain/uri-rules.ts'
 import { type AuditProgress, type AuditReport, audit } from './audit.ts'
 import { AuditCluster, AuditError } from './audit-cluster.ts'
 import { differenceLine } from './difference.ts'
-import { type RenamedDatabase, RenamedDatabases } from './renamed-databases.ts'
+import { type Renamed, RenamedDatabases } from './renamed-databases.ts'
 import type { Namespace } from './selection.ts'
 
 export interface VerifyOptions {
@@ -13,8 +13,8 @@ export interface VerifyOptions {
   maxDifferences: number
   namespaces: Namespace[]
   excluded: Namespace[]
-  /** Databases that have other names on cluster1. */
-  renamed: RenamedDatabase[]
+  /** Databases and collections that have other names on cluster1. */
+  renamed: Renamed[]
   skipTimeSeries: boolean
   ignoreIndexes: boolean
   ignoreHashedIndexes: boolean

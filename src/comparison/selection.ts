@@ -5,6 +5,18 @@ export interface Namespace {
   collection: string | null
 }
 
+/** A collection or view. */
+export interface CollectionName {
+  database: string
+  collection: string
+}
+
+/** Splits `db.collection`. Only the collection's name may contain dots. */
+export function splitName(name: string): CollectionName {
+  const dot = name.indexOf('.')
+  return { database: name.slice(0, dot), collection: name.slice(dot + 1) }
+}
+
 /** Matches the server's own databases, tandem's metadata databases, and those of MongoDB's migration tools. */
 const neverCompared = /^(admin|config|local|tandem_internal)$|^(__mdb_internal|mongosync_internal_|mongosync_reserved_)/
 

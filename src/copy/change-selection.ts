@@ -24,6 +24,8 @@ export interface ChangeSelectionParts extends LeaveFilterParts, TakeOverParts {
   /** The new selection. */
   selection: Selects
   atStep: (step: string) => void
+  /** All partitions, with the epochs under which this instance owns them. */
+  epochs: ReadonlyMap<number, number>
 }
 
 /**
@@ -110,6 +112,9 @@ function isRenamed({ uuid, name }: CatalogEntry, names: ReadonlyMap<string, stri
  * Repeats the source's renames on the destination, so that no excluded collection keeps a selected name there. If a
  * collection or view that is not synced already has the new name there, an excluded collection is dropped, as after a
  * rename out of the filter. For any other collection this throws FatalError DestinationConflict.
+ *
+ * A rename that would move a collection to another database of the destination (`NamespaceRemap.separates`) is not repeated.
+ * An excluded collection is dropped then, and any other one is dropped and copied again.
  */
 async function followNames(
   parts: ChangeSelectionParts,
@@ -118,6 +123,12 @@ async function followNames(
   excluded: ReadonlySet<CatalogEntry>,
 ): Promise<void> {
   const { source, destination, shardingEntries, catalog, destinationDefinitions, metadata, context } = parts
+  const isSeparated = ({ uuid, name }: CatalogEntry): boolean =>
+    destination.names.separates(database, name, names.get(uuid) ?? name)
+  for (const entry of catalog.inDatabase(database).filter(isSeparated)) {
+    if (excluded.has(entry)) await leaveFilter(parts, [entry], true)
+    else await copyAgain(parts, entry)
+  }
   const keepsName = (entry: CatalogEntry): boolean =>
     !excluded.has(entry) &&
     awaitsShardKey(source, destination, shardingEntries, entry, names.get(entry.uuid) ?? entry.name)
@@ -146,4 +157,19 @@ async function followNames(
   await retry(`renaming collections of ${database}`, context, () =>
     moveToNames(existing, ({ uuid, name }) => names.get(uuid) ?? name, move),
   )
+}
+
+/** Drops a collection on the destination. It is stored first that the collection must be created and copied again. */
+async function copyAgain(
+  { destinationDefinitions, metadata, epochs, context }: ChangeSelectionParts,
+  entry: CatalogEntry,
+): Promise<void> {
+  if (!entry.destinationUUID) return
+  const again = { state: 'copying', planned: false, totalCopied: null, converging: false } as const
+  Object.assign(entry, { ...again, endedPartitions: new Set() })
+  await metadata.collections.converge([entry], epochs)
+  const name = namespace(entry.database, entry.name)
+  await retry(`dropping ${name}`, context, () => destinationDefinitions.drop(entry))
+  entry.destinationUUID = null
+  await metadata.collections.converge([entry], epochs)
 }

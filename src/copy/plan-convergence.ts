@@ -13,6 +13,7 @@ import {
 import type { Catalog, CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
+import { UnfollowedError } from '../domain/errors.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import { isRenamedAcrossDatabases } from '../domain/namespace-filter.ts'
@@ -87,6 +88,9 @@ export interface ConvergencePlanParts {
  *
  * Collections that movePrimary cloned are copied even if they are not requested (`SourcePlacements`).
  *
+ * A collection may be renamed to a name that belongs to another database of the destination (`namespaceRemap`) before the
+ * event of the rename is applied. Reconciling its database finds that, and the plan is made again with this collection.
+ *
  * Repeatable from any point, also by another coordinator, which takes a later start time.
  * @param requested UUIDs on the source, or 'all'
  * @returns the new start time
@@ -95,6 +99,18 @@ export async function planConvergence(
   parts: ConvergencePlanParts,
   requested: ReadonlySet<string> | 'all',
 ): Promise<ClusterTime> {
+  let scope = requested
+  for (;;) {
+    try {
+      return await planOnce(parts, scope)
+    } catch (error) {
+      if (!(error instanceof UnfollowedError)) throw error
+      if (scope !== 'all') scope = new Set([...scope, ...error.collections.keys()])
+    }
+  }
+}
+
+async function planOnce(parts: ConvergencePlanParts, requested: ReadonlySet<string> | 'all'): Promise<ClusterTime> {
   const { catalog, metadata, definitions, deferredOptions, barriers, context, epochs, atStep } = parts
   const { replaced, discardVerified } = parts
   atStep('replan')
@@ -143,9 +159,9 @@ export async function planConvergence(
     await barriers.removeAll()
     await metadata.savePositions(epochs, { kind: 'time', time: startTime })
   } else if (replaced) await beginAtTimes(parts)
-  // This includes collections that an earlier coordinator created before it could store the plan.
-  const isNew = (entry: CatalogEntry): boolean =>
-    entry.state === 'copying' && (!known.has(entry) || (!entry.planned && entry.convergedFrom === null))
+  // This includes collections that an earlier coordinator created, or prepared to be copied again, before it could store
+  // the plan.
+  const isNew = (entry: CatalogEntry): boolean => entry.state === 'copying' && (!known.has(entry) || !entry.planned)
   const concerned = catalog.entries().filter((entry) => isConcerned(entry) || isNew(entry))
   // The other collections are new for the sync, or were outside the selection for a while.
   const prepared = new Set(entries)
@@ -267,7 +283,10 @@ async function prepareDatabase(
     const requested =
       hadTemporaryName || source.sharded ? wantedShardKey(source, sourceKeys, shardingEntries, renamed) : entry.shardKey
     const wantedKey = destination.sharded ? requested : null
-    const isKept = !isCapped(entry.wanted.options) && keepsDistribution(source, distribution, wantedKey)
+    const isKept =
+      !isCapped(entry.wanted.options) &&
+      keepsDistribution(source, distribution, wantedKey) &&
+      !destination.names.separates(database, entry.name, renamed.name)
     if (found && !isKept) {
       await destinationDefinitions.drop(entry)
       context.journal?.('existing namespace dropped', { namespace: name, fate: 'recreated' })

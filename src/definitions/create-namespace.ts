@@ -14,7 +14,14 @@ export async function createNamespace(
   options: Document,
   isOurs?: (uuid: string) => boolean,
 ): Promise<void> {
-  await withoutCaseConflict(cluster, database, () => cluster.write(database, { create: name, ...options }), isOurs)
+  const there = cluster.names.databaseOf(database, name)
+  await withoutCaseConflict(
+    cluster,
+    database,
+    () => cluster.write(database, { create: name, ...options }),
+    isOurs,
+    there,
+  )
 }
 
 /**
@@ -26,18 +33,20 @@ export async function createNamespace(
  * Such an empty database is dropped here, because the source may have had the two databases one after the other. Throws
  * FatalError DestinationConflict when the other database has collections or views.
  * @param isOurs returns true if a destination UUID belongs to a collection of this sync
+ * @param own the name on the destination of the database that is created
  */
 export async function withoutCaseConflict(
   cluster: Cluster,
   database: string,
   create: () => Promise<unknown>,
   isOurs: (uuid: string) => boolean = () => false,
+  own = cluster.names.onDestination(database),
 ): Promise<void> {
   try {
     await create()
   } catch (error) {
     if (codeOf(error) !== code.databaseDifferCase) throw error
-    await dropIfEmpty(cluster, database, error, isOurs)
+    await dropIfEmpty(cluster, { database, own }, error, isOurs)
     await create()
   }
 }
@@ -55,17 +64,16 @@ export function otherNameIn(message: string): string | null {
 
 async function dropIfEmpty(
   cluster: Cluster,
-  database: string,
+  { database, own }: { database: string; own: string },
   refusal: unknown,
   isOurs: (uuid: string) => boolean,
 ): Promise<void> {
   const other = otherNameIn(refusal instanceof Error ? refusal.message : '')
-  const own = cluster.names.onDestination(database)
   const conflict = async (cause: unknown): Promise<FatalError> =>
     new FatalError(
       'DestinationConflict',
       `creating the database ${own} on the destination: the server has ${other === null ? 'a database' : `the database ${other}`} whose name ` +
-        `differs only in case (${errorText(cause)}). ${await remedyFor(cluster, database, other, isOurs)}. ${notLost.source}`,
+        `differs only in case (${errorText(cause)}). ${await remedyFor(cluster, { database, own }, other, isOurs)}. ${notLost.source}`,
       { cause },
     )
   if (other === null || other === own || other.toLowerCase() !== own.toLowerCase()) throw await conflict(refusal)
@@ -90,7 +98,7 @@ async function dropIfEmpty(
  */
 async function remedyFor(
   cluster: Cluster,
-  database: string,
+  { database, own }: { database: string; own: string },
   other: string | null,
   isOurs: (uuid: string) => boolean,
 ): Promise<string> {
@@ -102,7 +110,9 @@ async function remedyFor(
   // The sync selects no displaced database: the database that has its name on the destination is not of this sync.
   if (otherOnSource !== other && !names.displaced.includes(otherOnSource))
     return `It is the name of ${otherOnSource} there (namespaceRemap). ${resolve}`
-  if (!(await listCollections(cluster, otherOnSource)).some(({ uuid }) => isOurs(uuid))) return foreign
-  const why = names.onDestination(database) === database ? '' : `, and namespaceRemap gives ${database} that name too`
+  const sources = names.sourcesOf(other)
+  const listed = await Promise.all(sources.map((source) => listCollections(cluster, source)))
+  if (!listed.flat().some(({ uuid }) => isOurs(uuid))) return foreign
+  const why = own === database ? '' : `, and namespaceRemap gives ${database} that name too`
   return `It is the database ${otherOnSource} of the source, which this sync copied${why}. ${resolve}`
 }

@@ -110,6 +110,7 @@ export class SnapshotFollower {
       if (typeof newState !== 'function') return newState
       return clones.has(uuid) ? 'copying' : newState(uuid)
     }
+    await this.#separate(database, byUuid, newState)
     const awaited = this.#replacing.awaitEvents(database, collections, (uuid) => {
       return stateOf(uuid) === 'copied' && (touched === 'all' || !touched.has(uuid))
     })
@@ -183,6 +184,38 @@ export class SnapshotFollower {
     await this.#destination.followViews(database, views)
     // The time is 0 if a collection was left out, so that its event leads to another read.
     return { database, time: present.length < collections.length ? 0n : time, indexesOf }
+  }
+
+  /**
+   * Handles the collections that the source has renamed to a name that belongs to another database of the destination, or
+   * from such a name (`namespaceRemap`). They are created and copied again. While the initial catalog is built, and for a
+   * collection whose convergence is being planned, nothing has been copied that counts, so the destination's collection is
+   * dropped here.
+   * @throws UnfollowedError if a convergence must be requested first, or planned for more collections
+   */
+  async #separate(
+    database: string,
+    byUuid: ReadonlyMap<string, ListedCollection>,
+    newState: Reconciled['newState'],
+  ): Promise<void> {
+    const { names } = this.#destination
+    const separated = this.#catalog.inDatabase(database).flatMap((entry) => {
+      const name = byUuid.get(entry.uuid)?.name
+      return name !== undefined && entry.destinationUUID && names.separates(database, entry.name, name)
+        ? [{ entry, name }]
+        : []
+    })
+    const [first] = separated
+    if (!first) return
+    if (newState === 'refused') throw changedAfterCommitPoint(database, first.entry.name, 'renamed')
+    const open = separated.filter(({ entry }) => newState === 'copied' || entry.state !== 'copying' || entry.planned)
+    if (open.length > 0)
+      throw new UnfollowedError(new Map(open.map(({ entry, name }) => [entry.uuid, namespace(database, name)])))
+    for (const { entry, name } of separated) {
+      await this.#destination.drop(entry)
+      Object.assign(entry, { destinationUUID: null, converging: false, name, sourceName: name })
+      await this.#metadata.collections.save([entry])
+    }
   }
 
   /** Drops the destination's views that are not wanted, except those that the filter does not select. */

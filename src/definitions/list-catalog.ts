@@ -1,7 +1,7 @@
 import { type IndexSpecification, secondaryIndexes } from '../domain/definition.ts'
 import { type ExistingDefinition, existingIndexes } from '../domain/existing-indexes.ts'
 import { inParallel } from '../domain/in-parallel.ts'
-import { internalDatabasePatterns, isUserCollection } from '../domain/namespace.ts'
+import { internalDatabasePatterns, isUserCollection, namespace, splitNamespace } from '../domain/namespace.ts'
 import {
   embedded,
   fieldNamed,
@@ -163,7 +163,11 @@ export async function readIndexesAtOnce(
  */
 async function readCatalog(cluster: Cluster, only?: string): Promise<ClusterCatalog | null> {
   if (cluster.sharded || cluster.before6) return null
-  const databases = only === undefined ? { $nin: internalDatabasePatterns } : cluster.names.onDestination(only)
+  const { names } = cluster
+  const databases =
+    only === undefined
+      ? { $nin: internalDatabasePatterns }
+      : { $in: names.placesOf(only).map((place) => names.onDestination(place)) }
   let rows: Buffer[]
   try {
     rows = await RawCursor.readAll(cluster, 'admin', {
@@ -182,10 +186,9 @@ async function readCatalog(cluster: Cluster, only?: string): Promise<ClusterCata
     const read = readRow(row)
     // This release of the server uses another row format.
     if (!read) return null
-    const database = cluster.names.onSource(read.database)
-    const { entry } = read
+    const { database, collection } = splitNamespace(names.namespaceOnSource(namespace(read.database, read.entry.name)))
     const known = catalog.get(database) ?? []
-    if (isListed(entry.name)) known.push(entry)
+    if (isListed(collection)) known.push({ ...read.entry, name: collection })
     // A database that has only system collections gets an entry too, because it exists.
     catalog.set(database, known)
   }

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { Document, UUID } from 'mongodb'
 import { type IndexSpecification, secondaryIndexes } from '../domain/definition.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
-import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
+import { isUserCollection, isUserDatabase, namespace, splitNamespace } from '../domain/namespace.ts'
 import { embedded, fieldNamed, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
@@ -23,16 +23,30 @@ export function isListed(name: string): boolean {
   return isUserCollection(name) || name.startsWith('system.buckets.')
 }
 
+/**
+ * Returns the user databases of which this cluster may have collections, with their names on the source. On a destination
+ * with renamed collections, one that is returned may have none.
+ */
 export async function listDatabases(cluster: Cluster): Promise<string[]> {
-  const reply = await cluster.read('admin', { listDatabases: 1, nameOnly: true, authorizedDatabases: false })
-  return (reply['databases'] as { name: string }[])
-    .map(({ name }) => cluster.names.onSource(name))
-    .filter(isUserDatabase)
+  const existing = await listExistingDatabases(cluster)
+  return [...new Set(existing.flatMap((name) => cluster.names.sourcesOf(name)))].filter(isUserDatabase)
 }
 
-/** Returns all user collections and views of a database, with options as raw bytes. One reply shows one point in time. */
+/** Returns the databases of this cluster, with their names there. */
+export async function listExistingDatabases(cluster: Cluster): Promise<string[]> {
+  const reply = await cluster.read('admin', { listDatabases: 1, nameOnly: true, authorizedDatabases: false })
+  return (reply['databases'] as { name: string }[]).map(({ name }) => name)
+}
+
+/**
+ * Returns all user collections and views of a database, with options as raw bytes. One reply shows one point in time. If
+ * the destination has renamed collections of the database in other databases, each of these is read too, at its own time.
+ */
 export async function listCollections(cluster: Cluster, database: string, name?: string): Promise<ListedCollection[]> {
-  return await listMatching(cluster, database, name === undefined ? {} : { filter: { name } })
+  if (name === undefined) return await listMatching(cluster, database)
+  const there = splitNamespace(cluster.names.namespaceOnDestination(namespace(database, name)))
+  const filter = { filter: { name: there.collection } }
+  return await listMatching(cluster, database, filter, [cluster.names.onSource(there.database)])
 }
 
 /** Returns the current name of the collection with this UUID, or null if the collection does not exist. */
@@ -41,13 +55,30 @@ export async function nameOfCollection(cluster: Cluster, database: string, uuid:
   return found?.name ?? null
 }
 
-async function listMatching(cluster: Cluster, database: string, filter: Document): Promise<ListedCollection[]> {
-  const documents = await RawCursor.readAll(cluster, database, {
+/** @param places the databases to read, each with the name that `onDestination` maps to it */
+async function listMatching(
+  cluster: Cluster,
+  database: string,
+  filter: Document = {},
+  places = cluster.names.placesOf(database),
+): Promise<ListedCollection[]> {
+  const listed = await Promise.all(places.map((place) => listPlace(cluster, place, filter)))
+  return listed.flat().flatMap(({ database: of, ...one }) => (of === database ? [one] : []))
+}
+
+/** Returns the listed collections of one database of the cluster, with their names on the source. */
+async function listPlace(
+  cluster: Cluster,
+  place: string,
+  filter: Document,
+): Promise<(ListedCollection & { database: string })[]> {
+  const documents = await RawCursor.readAll(cluster, place, {
     listCollections: 1,
     ...filter,
     cursor: { batchSize: 1_000_000 },
   })
-  const listed: ListedCollection[] = []
+  const there = cluster.names.onDestination(place)
+  const listed: (ListedCollection & { database: string })[] = []
   for (const bytes of documents) {
     const fields = readFields(bytes)
     const listedName = stringOf(fieldNamed(fields, 'name')) ?? ''
@@ -56,8 +87,10 @@ async function listMatching(cluster: Cluster, database: string, filter: Document
     const info = fieldNamed(fields, 'info')
     const uuid = info ? fieldNamed(readFields(embedded(info)), 'uuid') : undefined
     const options = fieldNamed(fields, 'options')
+    const { database, collection } = splitNamespace(cluster.names.namespaceOnSource(namespace(there, listedName)))
     listed.push({
-      name: listedName,
+      database,
+      name: collection,
       type,
       uuid: uuid ? uuid.latin1Slice(6) : '',
       options: options ? readFields(embedded(options)) : [],
@@ -136,7 +169,17 @@ function finishedIndexes(documents: Buffer[]): IndexSpecification[] {
   return secondaryIndexes(specifications)
 }
 
+/** Reads by UUID every database that may have the collection. A command with a name goes to the right one. */
 async function readIndexes(cluster: Cluster, database: string, collection: UUID | string): Promise<Buffer[] | null> {
+  const places = typeof collection === 'string' ? [database] : cluster.names.placesOf(database)
+  for (const place of places) {
+    const found = await readIndexesIn(cluster, place, collection)
+    if (found) return found
+  }
+  return null
+}
+
+async function readIndexesIn(cluster: Cluster, database: string, collection: UUID | string): Promise<Buffer[] | null> {
   try {
     return await RawCursor.readAll(cluster, database, {
       listIndexes: collection,

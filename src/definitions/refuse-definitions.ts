@@ -4,7 +4,15 @@ import { FatalError } from '../domain/errors.ts'
 import { namespace, namespaceBytesMax, shardedNamespaceBytesMax } from '../domain/namespace.ts'
 import { type NamespaceRemap, noRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
-import { fieldNamed } from '../domain/raw-bson.ts'
+import {
+  bsonType,
+  embedded,
+  fieldNamed,
+  type RawFields,
+  readFields,
+  stringOf,
+  type TypedValue,
+} from '../domain/raw-bson.ts'
 import type { ListedCollection } from './listing.ts'
 
 /** Throws FatalError if one of the indexes is a TTL index, which the destination does not have with buildIndexes "never". */
@@ -20,7 +28,7 @@ export function refuseExpiry(database: string, name: string, indexes: IndexSpeci
 
 /**
  * Throws FatalError for collections that tandem cannot sync. Checked at start and whenever a collection appears later.
- * @param names the names that the destination gives the source's databases
+ * @param names the names that the destination gives the source's databases and collections
  */
 export function refuseUnsupported(database: string, listed: ListedCollection[], names: NamespaceRemap = noRemap): void {
   for (const { name, type, options } of listed) {
@@ -38,10 +46,52 @@ export function refuseUnsupported(database: string, listed: ListedCollection[], 
       )
     }
     refuseLongName(names, namespace(database, name), false)
+    if (type === 'view') refusePlaced(names, database, name, options)
   }
 }
 
-/** Throws FatalError if the destination does not accept a collection's namespace, because its database has a longer name there. */
+/**
+ * Throws FatalError for a view that would read other collections on the destination than on the source, because
+ * namespaceRemap renames a collection that it reads, or the view itself.
+ */
+function refusePlaced(names: NamespaceRemap, database: string, name: string, options: RawFields): void {
+  if (!names.hasCollections) return
+  const view = namespace(database, name)
+  const remedy = `Drop it on the source or exclude it by a filter; if the sync was running, then send resume. ${notLost.atStartOrLater}`
+  if (names.isPlaced(database, name))
+    throw new FatalError(
+      'UnsupportedCollection',
+      `${view} is a view, and namespaceRemap gives it the name ${names.namespaceOnDestination(view)}. A view cannot be renamed, because it reads the collections of its own database. ${remedy}`,
+    )
+  const read = collectionsReadBy(options).find((one) => names.isPlaced(database, one))
+  if (read === undefined) return
+  throw new FatalError(
+    'UnsupportedCollection',
+    `${view} is a view that reads ${namespace(database, read)}, and namespaceRemap places that collection elsewhere on the destination (${names.namespaceOnDestination(namespace(database, read))}), ` +
+      `where the view would read something else. ${remedy}`,
+  )
+}
+
+/** The fields that name a collection of the same database: of $lookup and $graphLookup, and of $unionWith. */
+const namingFields: ReadonlySet<string> = new Set(['from', 'coll', '$unionWith'])
+
+/** Returns every collection that a view may read. A field with such a name counts wherever it is in the pipeline. */
+function collectionsReadBy(options: RawFields): string[] {
+  const within = (fields: RawFields): string[] =>
+    fields.flatMap(({ name, value }) => {
+      const text = stringOf(value)
+      if (text !== undefined) return namingFields.has(name) ? [text] : []
+      return isNested(value) ? within(readFields(embedded(value))) : []
+    })
+  const viewOn = stringOf(fieldNamed(options, 'viewOn'))
+  return [...(viewOn === undefined ? [] : [viewOn]), ...within(options.filter(({ name }) => name === 'pipeline'))]
+}
+
+function isNested(value: TypedValue): boolean {
+  return value[0] === bsonType.document || value[0] === bsonType.array
+}
+
+/** Throws FatalError if the destination does not accept a collection's namespace, because the name is longer there. */
 export function refuseLongName(names: NamespaceRemap, name: string, sharded: boolean): void {
   const there = names.namespaceOnDestination(name)
   const bytes = Buffer.byteLength(there)
@@ -50,7 +100,7 @@ export function refuseLongName(names: NamespaceRemap, name: string, sharded: boo
   throw new FatalError(
     'UnsupportedCollection',
     `${name} would be ${there} on the destination, which has ${bytes} bytes, and the server accepts at most ${most}${sharded ? ' for a sharded collection' : ''}. ` +
-      'Give the collection a shorter name on the source or exclude it by a filter, or start with a shorter name of the database in namespaceRemap; ' +
+      'Give the collection a shorter name on the source or exclude it by a filter, or start with a shorter name in namespaceRemap; ' +
       `if the sync was running, rename or exclude the collection and send resume. ${notLost.atStartOrLater}`,
   )
 }

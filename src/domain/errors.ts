@@ -121,14 +121,14 @@ export class StoppedError extends Error {
 }
 
 /**
- * The change stream has no events for some documents of these collections, so they must be converged. The operation
- * that found this has changed nothing.
+ * The change stream has no events for some documents of these collections, or a rename would move them to another database
+ * of the destination, so they must be converged. The operation that found this has changed nothing.
  */
 export class UnfollowedError extends Error {
   /** The namespace of each collection on the source, by the collection's UUID on the source. */
   readonly collections: ReadonlyMap<string, string>
   constructor(collections: ReadonlyMap<string, string>) {
-    super(`the change stream does not report all documents of ${[...collections.values()].join(', ')}`)
+    super(`these collections must be copied again: ${[...collections.values()].join(', ')}`)
     this.name = 'UnfollowedError'
     this.collections = collections
   }

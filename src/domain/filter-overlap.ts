@@ -1,3 +1,4 @@
+import { type NamespaceName, splitNamespace } from './namespace.ts'
 import { isWhole, type Matches, mayHold, type NamespaceFilters, selects } from './namespace-filter.ts'
 import type { NamespaceRemap } from './namespace-remap.ts'
 import type { NamespaceFilter, NamespacePattern } from './start-request.ts'
@@ -20,17 +21,36 @@ export interface Written {
 /**
  * Describes where two syncs overlap on the destination, as `overlapOf` does; null if they do not. A name on the
  * destination that neither sync has changed is the same on both sources. A name that at least one of them has changed
- * belongs to one database of each source, which `within` finds.
+ * belongs to one database of each source, which `within` finds. The namespaces that one of them has placed by the name of
+ * a collection are compared by themselves, and left out of the rest.
  */
 export function overlapOnDestination(one: Written, other: Written, matches: Matches): string | null {
+  const placed = [...new Set([...one.names.placed, ...other.names.placed].map(([, destination]) => destination))]
+  const shared = placed.find((name) => [one, other].every((sync) => writes(sync, name, matches)))
+  if (shared !== undefined) return shared
+  const apart = placed.map(splitNamespace).map(onlyOne)
   const changed = [...new Set([...one.names.renamed, ...other.names.renamed].map(([, destination]) => destination))]
   for (const database of changed) {
-    const found = overlapOf(within(one, database, matches), within(other, database, matches), matches)
+    const found = overlapOf(without(within(one, database, matches), apart), within(other, database, matches), matches)
     if (found !== null) return found
   }
   const { includeNamespaces, excludeNamespaces } = one.filters
-  const both = [...(excludeNamespaces ?? []), ...changed.map((database) => ({ database }))]
+  const both = [...(excludeNamespaces ?? []), ...changed.map((database) => ({ database })), ...apart]
   return overlapOf({ includeNamespaces, excludeNamespaces: both }, other.filters, matches)
+}
+
+/** True if the sync selects the namespace of its source that has this name on the destination. */
+function writes({ filters, names }: Written, name: string, matches: Matches): boolean {
+  const { database, collection } = splitNamespace(names.namespaceOnSource(name))
+  return selects(filters, matches, database, collection)
+}
+
+function onlyOne({ database, collection }: NamespaceName): NamespaceFilter {
+  return { database, collections: [collection] }
+}
+
+function without(filters: NamespaceFilters, apart: readonly NamespaceFilter[]): NamespaceFilters {
+  return { ...filters, excludeNamespaces: [...(filters.excludeNamespaces ?? []), ...apart] }
 }
 
 /** Returns what a sync selects of the database that has this name on the destination, as filters that use this name. */

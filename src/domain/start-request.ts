@@ -22,16 +22,19 @@ export interface StartConfiguration {
   copyInNaturalOrder: readonly NaturalSelection[] | null
   /** True if large collections of a replica set are also copied in natural order if their `_id`s are random. */
   detectRandomId: boolean
-  /** The databases that have other names on the destination; null if there are none. */
+  /** The databases and collections that have other names on the destination; null if there are none. */
   namespaceRemap: readonly NamespaceRename[] | null
 }
 
-/** One element of `namespaceRemap`, in the form of mongosync. */
+/**
+ * One element of `namespaceRemap`, in the form of mongosync, which renames whole databases only. With `collection` in both
+ * names, it renames one collection.
+ */
 export interface NamespaceRename {
   /** The name on the source. */
-  from: { database: string }
+  from: { database: string; collection?: string | undefined }
   /** The name on the destination. */
-  to: { database: string }
+  to: { database: string; collection?: string | undefined }
 }
 
 /** The collections of a database that are copied in natural order: all of them, if `collections` is absent. */

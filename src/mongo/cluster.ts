@@ -8,7 +8,7 @@ import type { ShardNames } from '../domain/shard-names.ts'
 import { shardUri } from '../domain/shard-uri.ts'
 import { unverifiedOptionsOf } from '../domain/uri-rules.ts'
 import { ClusterWriter } from './cluster-writer.ts'
-import { renamedCommand } from './renamed-command.ts'
+import { convertActualName, renamedCommand } from './renamed-command.ts'
 import type { RetryMonitor } from './retry.ts'
 import './reset-connections.ts'
 import { untilIdle } from './running-operations.ts'
@@ -75,9 +75,9 @@ export class Cluster {
    */
   metadataDatabase: string = metadataDatabase
   /**
-   * The names that this cluster, as the destination of the sync, gives the source's databases. Callers name databases as
-   * on the source, in commands and in administrative namespaces. Queries of the config database and all replies have the
-   * names of this cluster, and their readers convert them.
+   * The names that this cluster, as the destination of the sync, gives the source's databases and collections. Callers use
+   * the names of the source, in commands and in administrative namespaces. Queries of the config database and all replies
+   * have the names of this cluster, and their readers convert them.
    */
   names: NamespaceRemap = noRemap
   /** Called before each write. Throws when this instance must not write because its lease has expired. */
@@ -241,9 +241,10 @@ export class Cluster {
     options: CommandOptions,
   ): Promise<Document> {
     if (this.#clock) session.advanceClusterTime(this.#clock)
-    const limited = withOwnLimit(renamedCommand(this.names, database, command))
+    const addressed = renamedCommand(this.names, database, command)
+    const limited = withOwnLimit(addressed.command)
     const sent = this.#clock ? { ...limited, $clusterTime: this.#clock } : limited
-    const reply = await this.#database(this.names.onDestination(database)).command(sent, {
+    const sending = this.#database(addressed.database).command(sent, {
       session,
       ...(options.readPreference ? { readPreference: options.readPreference } : {}),
       ...(options.rawBatch ? { fieldsAsRaw: { firstBatch: true, nextBatch: true } } : {}),
@@ -252,6 +253,10 @@ export class Cluster {
       promoteLongs: true,
       bsonRegExp: true,
     } as object)
+    const reply = await sending.catch((error: unknown) => {
+      convertActualName(this.names, addressed, database, error)
+      throw error
+    })
     this.#answeredAt = performance.now()
     const operationTime = operationTimeOf(reply)
     if (operationTime !== null) this.#latest = laterOf(this.#latest, operationTime)
@@ -273,7 +278,7 @@ export class Cluster {
   /** Adds to the error the command and the cluster that caused it. */
   named(error: unknown, database: string, command: Document): unknown {
     const sent = renamedCommand(this.names, database, command)
-    addCircumstances(error, { cluster: this.name, ...nameOf(this.names.onDestination(database), sent) })
+    addCircumstances(error, { cluster: this.name, ...nameOf(sent.database, sent.command) })
     return error
   }
 

@@ -61,9 +61,11 @@ const instancesVersion = { writes: 2, reads: [1, 2] } as const
  * releases do not know. They would treat any value of `buildIndexes` except `never` as `beforeDataCopy`, and build other
  * indexes, or build them at another time. They would ignore `timeseries: skip`, and end in FAILED when they find a
  * time-series collection. They would ignore the options of a sharding entry, and shard its collection without them. They would
- * ignore `namespaceRemap`, and write to databases that have the names of the source.
+ * ignore `namespaceRemap`, and write to databases that have the names of the source. Those that know it for databases only
+ * would rename the whole database of a collection.
  */
 function recordVersion({ configuration }: SyncRecord): number {
+  if (configuration.namespaceRemap?.some(({ from }) => from.collection !== undefined)) return 6
   if (configuration.namespaceRemap) return 5
   if (configuration.sharding?.shardingEntries.some(hasShardingOptions)) return 4
   if (configuration.timeseries === 'skip') return 3
@@ -101,7 +103,7 @@ export class Metadata {
     const stored = (version?: StoredVersion) => new StoredDocuments(destination, context, version, database)
     this.#stored = stored()
     this.#instances = stored(instancesVersion)
-    this.#records = (writes) => stored({ writes, reads: [1, 2, 3, 4, 5] })
+    this.#records = (writes) => stored({ writes, reads: [1, 2, 3, 4, 5, 6] })
     this.segments = new SegmentStore(stored, coordinator)
     this.tombstones = new TombstoneStore(this.#stored)
     const collections = stored(collectionsVersion)

@@ -20,18 +20,18 @@ export class RawCursor {
 
   private constructor(
     cluster: Cluster,
-    database: string,
     session: ClientSession,
     from: { readPreference?: ReadPreference },
     reply: Document,
   ) {
     this.#cluster = cluster
-    this.#database = database
     this.#session = session
     this.#from = from
     this.#first = toBatch(reply)
     this.#id = openId(reply)
-    this.#collection = splitNamespace(reply['cursor'].ns as string).collection
+    const { database, collection } = splitNamespace(cluster.names.namespaceOnSource(reply['cursor'].ns as string))
+    this.#database = database
+    this.#collection = collection
   }
 
   /** @param readPreference which members of a replica set may answer; by default only the primary */
@@ -65,7 +65,7 @@ export class RawCursor {
         ...from,
         ...(timeoutMS === undefined ? {} : { timeoutMS }),
       })
-      return new RawCursor(cluster, database, session, from, reply)
+      return new RawCursor(cluster, session, from, reply)
     } catch (error) {
       await session.endSession()
       throw error

@@ -6,7 +6,7 @@ import { currentFilters, sameFilters } from '../domain/filter-request.ts'
 import { both } from '../domain/in-parallel.ts'
 import { syncNameOf } from '../domain/namespace.ts'
 import type { NamespaceFilters } from '../domain/namespace-filter.ts'
-import type { StartConfiguration } from '../domain/start-request.ts'
+import type { NamespaceRename, StartConfiguration } from '../domain/start-request.ts'
 import type { Cluster, ClusterName } from '../mongo/cluster.ts'
 import { Metadata, type SyncRecord } from '../mongo/metadata.ts'
 import { OlderMetadata } from '../mongo/older-metadata.ts'
@@ -242,7 +242,11 @@ export function sameConfiguration(one: StartConfiguration, other: StartConfigura
 
 function comparable(configuration: StartConfiguration): StartConfiguration {
   const namespaceRemap = configuration.namespaceRemap
-    ?.map(({ from, to }) => ({ from: { database: from.database }, to: { database: to.database } }))
-    .sort((one, other) => (one.from.database < other.from.database ? -1 : 1))
+    ?.map(({ from, to }) => ({ from: ordered(from), to: ordered(to) }))
+    .sort((one, other) => (JSON.stringify(one.from) < JSON.stringify(other.from) ? -1 : 1))
   return { ...configuration, writeBlockingGiven: true, namespaceRemap: namespaceRemap ?? null }
+}
+
+function ordered({ database, collection }: NamespaceRename['from']): NamespaceRename['from'] {
+  return { database, ...(collection !== undefined && { collection }) }
 }

@@ -47,8 +47,8 @@ export async function convergeUnfollowed(
 /** Explains why a commit is aborted when these collections must be converged. */
 export function abortReason(names: string): string {
   return (
-    `the commit was aborted because the source has documents in ${names} that the change stream does not report ` +
-    '(a rename to a name that the filter includes, $out, convertToCapped, cloneCollectionAsCapped, reshardCollection, movePrimary, a collection that was created again with its former UUID, ' +
+    `the commit was aborted because the source has documents in ${names} that the change stream does not report, or that must be copied again ` +
+    '(a rename to a name that the filter includes, or to or from a name that namespaceRemap places in another database, $out, convertToCapped, cloneCollectionAsCapped, reshardCollection, movePrimary, a collection that was created again with its former UUID, ' +
     'or a new collection of a source older than 6.0). They are converged first; ' +
     'send commit again when canCommit is true'
   )

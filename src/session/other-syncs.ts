@@ -7,7 +7,13 @@ import { overlapOnDestination, type Written } from '../domain/filter-overlap.ts'
 import { currentFilters } from '../domain/filter-request.ts'
 import type { Finding } from '../domain/finding.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
-import { metadataDatabase, metadataDatabasePattern, olderMetadataDatabase, syncNameOf } from '../domain/namespace.ts'
+import {
+  metadataDatabase,
+  metadataDatabasePattern,
+  olderMetadataDatabase,
+  splitNamespace,
+  syncNameOf,
+} from '../domain/namespace.ts'
 import type { Matches, NamespaceFilters } from '../domain/namespace-filter.ts'
 import { NamespaceRemap } from '../domain/namespace-remap.ts'
 import type { NamespaceFilter, StartConfiguration } from '../domain/start-request.ts'
@@ -275,7 +281,7 @@ function onDestinationIfRenamed(own: NamespaceRemap, other: OtherSync): string {
 
 /**
  * Lets the source evaluate every pattern in these filters against every name in them and against the names that the
- * syncs rename databases from and to.
+ * syncs rename databases and collections from and to.
  */
 async function evaluated(source: Cluster, ...syncs: Written[]): Promise<Matches> {
   const entries = syncs.flatMap(({ filters: { includeNamespaces, excludeNamespaces } }): NamespaceFilter[] => [
@@ -283,8 +289,16 @@ async function evaluated(source: Cluster, ...syncs: Written[]): Promise<Matches>
     ...(excludeNamespaces ?? []),
   ])
   const listed = entries.flatMap(({ database }) => (database === undefined ? [] : [database]))
-  const databases = [...listed, ...syncs.flatMap(({ names }) => names.renamed.flat())]
-  const collections = entries.flatMap((entry) => entry.collections ?? [])
+  const placed = syncs.flatMap(({ names }) => names.placed.flat())
+  // Each sync is asked for the name on its own source of what the other one has placed by the name of a collection.
+  const everywhere = syncs.flatMap(({ names }) => placed.map((name) => names.namespaceOnSource(name)))
+  const whole = [...placed, ...everywhere].map(splitNamespace)
+  const renamed = [...syncs.flatMap(({ names }) => names.renamed.flat()), ...whole.map(({ database }) => database)]
+  const databases = [...listed, ...renamed]
+  const collections = [
+    ...entries.flatMap((entry) => entry.collections ?? []),
+    ...whole.map(({ collection }) => collection),
+  ]
   return await new Selection(source, { includeNamespaces: entries, excludeNamespaces: null }).matches(
     databases,
     collections,

@@ -76,7 +76,7 @@ describe('verify', () => {
     [['--namespace', 'admin'], /not internal/],
     [['--namespace', '.c'], /not internal/],
     [['--excludeNamespace', 'local.c'], /not internal/],
-    [['--remap', 'd.c=e.c'], /Only whole databases/],
+    [['--remap', 'd.c=e'], /two databases or of two collections/],
     [['--port', '1'], /unknown option '--port'/],
     [['more'], /too many arguments/],
   ])('refuses %j', (args, message) => {

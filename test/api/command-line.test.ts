@@ -354,7 +354,13 @@ describe('client commands', () => {
     })
     for (const text of ['shop', 'shop=', '=store', 'a=b=c'])
       expect(refused(['start', '--remap', text])).toMatch(/form source=destination/)
-    expect(refused(['start', '--remap', 'shop.a=store.a'])).toMatch(/Only whole databases/)
+    expect(request('start', '--remap', 'shop.a.b=store.c').body).toEqual({
+      inline: {
+        namespaceRemap: [{ from: { database: 'shop', collection: 'a.b' }, to: { database: 'store', collection: 'c' } }],
+      },
+    })
+    for (const text of ['shop.a=store', 'shop=store.a', 'shop.=store.a', '.a=store.a'])
+      expect(refused(['start', '--remap', text])).toMatch(/two databases or of two collections/)
     expect(refused(['start', '--remap', 'a=c', '--remap', 'b=c'])).toMatch(/is the target of namespaceRemap\[0\]/)
     expect(request('start', '--enableUserWriteBlocking', 'true').body).toEqual({
       inline: { enableUserWriteBlocking: true },

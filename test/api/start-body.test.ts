@@ -82,10 +82,15 @@ describe('fields and defaults', () => {
     await expectRefused({ ...minimalStart, detectRandomId: 20 }, 'detectRandomId', /true or false/)
   })
 
-  test('namespaceRemap names whole databases, in the form of mongosync', async () => {
+  test('namespaceRemap names databases in the form of mongosync, or collections', async () => {
     const element = { from: { database: 'shop' }, to: { database: 'store' } }
+    const single = {
+      from: { database: 'shop', collection: 'orders' },
+      to: { database: 'store', collection: 'sales' },
+    }
     for (const [given, taken] of [
       [[element], [element]],
+      [[single], [single]],
       [[], null],
     ]) {
       const { configuration } = await send({ ...minimalStart, namespaceRemap: given })
@@ -99,8 +104,8 @@ describe('fields and defaults', () => {
     await refused([{ ...element, to: { database: '' } }], 'namespaceRemap[0].to.database', /must not be empty/)
     await refused(
       [{ ...element, from: { database: 'shop', collection: 'orders' } }],
-      'namespaceRemap[0].from.collection',
-      /unknown/,
+      'namespaceRemap[0].to.collection',
+      /in both/,
     )
     await refused([element, { ...element, from: { database: 'b' } }], 'namespaceRemap[1].to.database', /another name/)
   })

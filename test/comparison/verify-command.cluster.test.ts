@@ -129,6 +129,26 @@ describe('exit code 2', () => {
     expect(stderr).toMatch(/--remap store=sold: neither .* is compared;.* give --remap sold=store/)
   })
 
+  test('when --remap names a collection that is not compared, or leaves one without a partner', async () => {
+    const absent = await run([...clusters(), '--remap', 'shop.none=shop.nothing', '--json'])
+    expect([absent.code, absent.stdout]).toEqual([2, ''])
+    expect(absent.stderr).toMatch(/--remap shop\.none=shop\.nothing: neither .* is compared/)
+    const options = ['--remap', 'shop.orders=depot.sold', '--json']
+    const client = sides.clients[1]
+    await client.db('depot').collection('sold').insertOne({ mine: true })
+    try {
+      const unpaired = await run([...clusters(), ...options])
+      expect([unpaired.code, unpaired.stdout]).toEqual([2, ''])
+      expect(unpaired.stderr).toMatch(/depot\.sold on cluster0 and shop\.orders on cluster1 have no partner/)
+      const compared = await run([...clusters(), ...options, '--excludeNamespace', 'depot.sold'])
+      expect(compared.code).toBe(1)
+      const { differences } = JSON.parse(compared.stdout)
+      expect(differences[0]).toMatchObject({ namespace: 'shop.orders', what: 'document' })
+    } finally {
+      await client.db('depot').dropDatabase()
+    }
+  })
+
   test('when both connection strings lead to one cluster', async () => {
     const { code, stderr } = await run(['--cluster0', sides.sets[0].uri, '--cluster1', sides.sets[0].uris[0] as string])
     expect(code).toBe(2)

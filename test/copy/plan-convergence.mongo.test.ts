@@ -6,6 +6,7 @@ import { DestinationDefinitions } from '../../src/definitions/destination-defini
 import { listCollections } from '../../src/definitions/listing.ts'
 import { DefinitionReconciler } from '../../src/definitions/reconcile-definitions.ts'
 import { Catalog, newEntry } from '../../src/domain/catalog.ts'
+import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
 import { Metadata } from '../../src/mongo/metadata.ts'
 import { Selection } from '../../src/mongo/selection.ts'
 import { emptiedClusters, type TwoClusters } from '../apply/two-clusters.ts'
@@ -61,3 +62,81 @@ it('a collection that the destination does not have yet is created, and a view i
     converging: false,
   })
 })
+
+it.each(['before the plan', 'while the plan is made'])(
+  'collections that have exchanged names of which one is placed in another database are all copied again, also those that were renamed %s',
+  async (when) => {
+    const { source, context } = two
+    const names = new NamespaceRemap([
+      { from: { database: 'a', collection: 'b' }, to: { database: 'c', collection: 'd' } },
+    ])
+    const destination = two.destination.openWith(names)
+    try {
+      const [a, there] = [two.sourceClient.db('a'), two.destinationClient]
+      const uuids = new Map<string, string>()
+      const metadata = new Metadata(destination, context)
+      const catalog = new Catalog()
+      const selection = new Selection(source, { includeNamespaces: null, excludeNamespaces: null })
+      const destinationDefinitions = new DestinationDefinitions(destination, 'beforeDataCopy')
+      const stored = { source, destination, catalog, metadata, selection, context }
+      const definitions = new DefinitionReconciler({ ...stored, destination: destinationDefinitions })
+      for (const name of ['b', 'x', 'y']) {
+        await a.collection(name).insertOne({ name })
+        const [listed] = await listCollections(source, 'a', name)
+        uuids.set(name, listed?.uuid ?? '')
+      }
+      await definitions.reconcile('a', 'all', 'copied')
+      for (const [database, name] of [
+        ['c', 'd'],
+        ['a', 'x'],
+        ['a', 'y'],
+      ] as const)
+        await there.db(database).collection(name).insertOne({ old: true })
+      const exchange = async (): Promise<void> => {
+        await a.renameCollection('b', 'aside')
+        await a.renameCollection('x', 'b')
+        await a.renameCollection('aside', 'x')
+      }
+      if (when === 'before the plan') await exchange()
+      let isExchanged = when === 'before the plan'
+      await planConvergence(
+        {
+          ...stored,
+          definitions,
+          destinationDefinitions,
+          deferredOptions: new DeferredOptions(destination, context),
+          barriers: null as unknown as Barriers,
+          databases: async () => new Set(['a']),
+          epochs: new Map([[0, 1]]),
+          atStep: () => {},
+          discardVerified: async () => {
+            if (!isExchanged) await exchange()
+            isExchanged = true
+          },
+          shardingEntries: [],
+          replaced: null,
+        },
+        // The exchange is found only by one of its two collections, or by neither.
+        new Set([uuids.get(when === 'before the plan' ? 'b' : 'y') ?? '']),
+      )
+      const entries = new Map((await metadata.collections.load()).map((entry) => [entry.uuid, entry]))
+      const found = async (database: string, name: string) =>
+        (await there.db(database).listCollections({ name }).toArray())[0] as { info?: { uuid?: { buffer: Buffer } } }
+      for (const [formerly, name, database, own] of [
+        ['b', 'x', 'a', 'x'],
+        ['x', 'b', 'c', 'd'],
+      ] as const) {
+        const entry = entries.get(uuids.get(formerly) ?? '')
+        expect(entry).toMatchObject({ name, state: 'copying', converging: false, planned: false })
+        expect(typeof entry?.convergedFrom).toBe('bigint')
+        expect((await found(database, own)).info?.uuid?.buffer.toString('latin1')).toBe(entry?.destinationUUID)
+        expect(await there.db(database).collection(own).countDocuments()).toBe(0)
+      }
+      const wasPlanned = when === 'while the plan is made'
+      expect(entries.get(uuids.get('y') ?? '')?.state).toBe(wasPlanned ? 'copying' : 'copied')
+      expect(await there.db('a').collection('y').countDocuments()).toBe(1)
+    } finally {
+      await destination.close()
+    }
+  },
+)

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { overlapOf, overlapOnDestination, type Written } from '../../src/domain/filter-overlap.ts'
+import { splitNamespace } from '../../src/domain/namespace.ts'
 import { type Matches, type NamespaceFilters, selects } from '../../src/domain/namespace-filter.ts'
 import { NamespaceRemap, noRemap } from '../../src/domain/namespace-remap.ts'
 import type { NamespaceFilter } from '../../src/domain/start-request.ts'
@@ -170,6 +171,42 @@ describe('filters of any form', () => {
               [one, other].every(({ filters: given, names }) =>
                 selects(given, matches, names.onSource(database), collection),
               ),
+            ).toBe(false)
+      }),
+      { numRuns: 5_000 },
+    )
+  })
+
+  const wholes = [...databases, 'c'].flatMap((database) => [...collections, 'z'].map((one) => `${database}.${one}`))
+  const both = fc
+    .tuple(
+      fc.shuffledSubarray(databases),
+      fc.shuffledSubarray([...databases, 'c']),
+      fc.shuffledSubarray(wholes),
+      fc.shuffledSubarray(wholes),
+    )
+    .map(([from, to, fromWhole, toWhole]) => [
+      ...from.flatMap((one, at) =>
+        to[at] && to[at] !== one ? [{ from: { database: one }, to: { database: to[at] } }] : [],
+      ),
+      ...fromWhole.flatMap((one, at) =>
+        toWhole[at] && toWhole[at] !== one ? [{ from: splitNamespace(one), to: splitNamespace(toWhole[at]) }] : [],
+      ),
+    ])
+    .map((renames) => new NamespaceRemap(renames))
+  const moving = fc.record({ filters, names: both })
+
+  it('write to no common namespace of the destination if no overlap is found, also if they rename collections', () => {
+    fc.assert(
+      fc.property(moving, moving, (one, other) => {
+        if (overlapOnDestination(one, other, matches) !== null) return
+        for (const database of [...databases, 'c', 'xx'])
+          for (const collection of [...collections, ...temporary, 'z', 'aa'])
+            expect(
+              [one, other].every(({ filters: given, names }) => {
+                const from = splitNamespace(names.namespaceOnSource(`${database}.${collection}`))
+                return selects(given, matches, from.database, from.collection)
+              }),
             ).toBe(false)
       }),
       { numRuns: 5_000 },

@@ -315,14 +315,18 @@ it('earlier releases refuse a sync record with namespaceRemap, and the same star
     ...{ sourceIdentity: 'one', destinationIdentity: 'other', startTime: clusterTime(4_000, 1) },
     ...{ partitions: 17, redis: false, generation: 0 },
   })
-  for (const more of [{}, remap, { ...remap, timeseries: 'skip' }]) {
+  const [from, to] = ['b', 'd'].map((collection) => ({ database: 'shop', collection }))
+  const collections = { namespaceRemap: [...remap.namespaceRemap, { from, to }] }
+  const all = [{}, remap, { ...remap, timeseries: 'skip' }, collections]
+  for (const more of all) {
     await stored.collection('sync').deleteMany({})
     expect(await metadata().createSync(record(more))).toEqual(record(more))
     const found = await stored.collection('sync').findOne()
-    expect(found).toMatchObject({ schemaVersion: 'namespaceRemap' in more ? 5 : 1 })
+    const version = more === collections ? 6 : 5
+    expect(found).toMatchObject({ schemaVersion: 'namespaceRemap' in more ? version : 1 })
     expect(found?.['configuration'].namespaceRemap !== undefined).toBe('namespaceRemap' in more)
     const loaded = (await metadata().loadSync())?.configuration as StartConfiguration
-    for (const other of [{}, remap, { ...remap, timeseries: 'skip' }]) {
+    for (const other of all) {
       const isSame = JSON.stringify(other) === JSON.stringify(more)
       expect(sameConfiguration(loaded, parseStartBody({ ...body, ...other }))).toBe(isSame)
     }

@@ -1,6 +1,7 @@
 import { BSON, type Document } from 'mongodb'
 import { expect, it } from 'vitest'
 import { type ClusterTime, clusterTime, ordinalOf, secondsOf } from '../../src/domain/cluster-time.ts'
+import { noRemap } from '../../src/domain/namespace-remap.ts'
 import { readChangeStream } from '../../src/mongo/change-stream.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { TransientReplyError } from '../../src/mongo/errors.ts'
@@ -36,7 +37,8 @@ function scripted(batches: ScriptedReply[], sent: Document[] = []): Cluster {
     return { cursor: { id: ended ? 0 : 1, ns: 'admin.$cmd.aggregate', [field]: documents, ...position } }
   }
   const startSession = () => ({ endSession: async () => {} })
-  return { before6: false, sharded: false, startSession, read: answer, endLater: () => {} } as unknown as Cluster
+  const names = noRemap
+  return { before6: false, sharded: false, names, startSession, read: answer, endLater: () => {} } as unknown as Cluster
 }
 
 it('a position does not move back when the server returns an older position without events', async () => {

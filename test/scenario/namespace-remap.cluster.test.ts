@@ -171,7 +171,7 @@ test('starts and filters that would bring two databases together are refused, an
       { namespaceRemap: [{ from: { database: 'shop', collection: 'x' }, to: { database: 'a' } }] },
       400,
       'InvalidRequest',
-      /namespaceRemap\[0\]\.from\.collection/,
+      /namespaceRemap\[0\]\.to\.collection/,
     ],
     [{ ...remap(['shop', 'a']), ...only('shop'), reversible: true }, 422, 'ReversibleNotSupported', /namespaceRemap/],
     [

@@ -24,3 +24,25 @@ export async function commit(tandem: Tandem): Promise<Progress> {
   expect(await tandem.post('commit')).toEqual(accepted)
   return await committed(tandem)
 }
+
+/**
+ * Does the same for a sync whose commit may be aborted once more, because a collection has to be copied again first.
+ * @param send sends commit to all instances
+ */
+export async function commitAgain(
+  tandem: Tandem,
+  send: () => Promise<unknown> = () => tandem.post('commit'),
+): Promise<Progress> {
+  for (;;) {
+    await canCommit(tandem)
+    await send()
+    const found = await tandem.waitFor(
+      ({ state, canCommit: isReady }) =>
+        state === 'COMMITTED' || state === 'FAILED' || (state === 'RUNNING' && isReady),
+      { timeoutSeconds, what: 'COMMITTED, or ready to commit again' },
+    )
+    if (found.state === 'RUNNING') continue
+    expect(found).toMatchObject({ state: 'COMMITTED' })
+    return found
+  }
+}
