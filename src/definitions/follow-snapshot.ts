@@ -213,7 +213,8 @@ export class SnapshotFollower {
       throw new UnfollowedError(new Map(open.map(({ entry, name }) => [entry.uuid, namespace(database, name)])))
     for (const { entry, name } of separated) {
       await this.#destination.drop(entry)
-      Object.assign(entry, { destinationUUID: null, converging: false, name, sourceName: name })
+      // `converging` stays as it is stored: the new collection is then compared like an existing one that is empty.
+      Object.assign(entry, { destinationUUID: null, name, sourceName: name })
       await this.#metadata.collections.save([entry])
     }
   }

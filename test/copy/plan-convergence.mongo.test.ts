@@ -63,9 +63,14 @@ it('a collection that the destination does not have yet is created, and a view i
   })
 })
 
-it.each(['before the plan', 'while the plan is made'])(
+/** The exchange is found by one of its two collections, by neither, and by both. */
+it.each([
+  ['before the plan', ['b']],
+  ['while the plan of others is made', ['y']],
+  ['while their own plan is made', ['b', 'x']],
+])(
   'collections that have exchanged names of which one is placed in another database are all copied again, also those that were renamed %s',
-  async (when) => {
+  async (when, scope) => {
     const { source, context } = two
     const names = new NamespaceRemap([
       { from: { database: 'a', collection: 'b' }, to: { database: 'c', collection: 'd' } },
@@ -116,8 +121,7 @@ it.each(['before the plan', 'while the plan is made'])(
           shardingEntries: [],
           replaced: null,
         },
-        // The exchange is found only by one of its two collections, or by neither.
-        new Set([uuids.get(when === 'before the plan' ? 'b' : 'y') ?? '']),
+        new Set(scope.map((name) => uuids.get(name) ?? '')),
       )
       const entries = new Map((await metadata.collections.load()).map((entry) => [entry.uuid, entry]))
       const found = async (database: string, name: string) =>
@@ -127,13 +131,13 @@ it.each(['before the plan', 'while the plan is made'])(
         ['x', 'b', 'c', 'd'],
       ] as const) {
         const entry = entries.get(uuids.get(formerly) ?? '')
-        expect(entry).toMatchObject({ name, state: 'copying', converging: false, planned: false })
+        expect(entry).toMatchObject({ name, state: 'copying', planned: false })
+        expect(catalog.get(entry?.uuid ?? '')).toMatchObject({ converging: entry?.converging, name })
         expect(typeof entry?.convergedFrom).toBe('bigint')
         expect((await found(database, own)).info?.uuid?.buffer.toString('latin1')).toBe(entry?.destinationUUID)
         expect(await there.db(database).collection(own).countDocuments()).toBe(0)
       }
-      const wasPlanned = when === 'while the plan is made'
-      expect(entries.get(uuids.get('y') ?? '')?.state).toBe(wasPlanned ? 'copying' : 'copied')
+      expect(entries.get(uuids.get('y') ?? '')?.state).toBe(scope.includes('y') ? 'copying' : 'copied')
       expect(await there.db('a').collection('y').countDocuments()).toBe(1)
     } finally {
       await destination.close()

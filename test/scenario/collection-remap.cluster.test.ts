@@ -304,7 +304,7 @@ test.each([1, 2, 3])(
         await both.kill9(coordinatorID ?? '')
         await both.start(coordinatorID ?? '')
       }
-      await commitAgain(member(), () => both.post('commit'))
+      await commitAgain(...both.members.values())
     } finally {
       await both.stop()
     }

@@ -1,4 +1,4 @@
-import { expect } from 'vitest'
+import { expect, vi } from 'vitest'
 import type { Progress } from '../../src/domain/progress.ts'
 import type { Tandem } from './tandem-process.ts'
 
@@ -26,23 +26,16 @@ export async function commit(tandem: Tandem): Promise<Progress> {
 }
 
 /**
- * Does the same for a sync whose commit may be aborted once more, because a collection has to be copied again first.
- * @param send sends commit to all instances
+ * Does the same for a sync whose commit may be aborted once more, because a collection has to be copied again first. Sends
+ * commit to all instances until they are COMMITTED.
  */
-export async function commitAgain(
-  tandem: Tandem,
-  send: () => Promise<unknown> = () => tandem.post('commit'),
-): Promise<Progress> {
-  for (;;) {
-    await canCommit(tandem)
-    await send()
-    const found = await tandem.waitFor(
-      ({ state, canCommit: isReady }) =>
-        state === 'COMMITTED' || state === 'FAILED' || (state === 'RUNNING' && isReady),
-      { timeoutSeconds, what: 'COMMITTED, or ready to commit again' },
-    )
-    if (found.state === 'RUNNING') continue
-    expect(found).toMatchObject({ state: 'COMMITTED' })
-    return found
+export async function commitAgain(...instances: Tandem[]): Promise<void> {
+  const isCommitted = async (): Promise<boolean> => {
+    // An instance that cannot commit yet, or has received the commit, refuses it.
+    await Promise.all(instances.map((one) => one.post('commit')))
+    const states = (await Promise.all(instances.map((one) => one.progress()))).map(({ state }) => state)
+    expect(states).not.toContain('FAILED')
+    return states.every((state) => state === 'COMMITTED')
   }
+  await vi.waitUntil(isCommitted, { timeout: timeoutSeconds * 1_000, interval: 200 })
 }
