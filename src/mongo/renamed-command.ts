@@ -2,8 +2,9 @@ import type { Document } from 'mongodb'
 import type { NamespaceRemap } from '../domain/namespace-remap.ts'
 
 /**
- * The commands of the database `admin` that tandem sends to a destination and that name namespaces or databases in
- * these fields. All other commands name the collection alone, in the database to which they are sent.
+ * The commands on the database `admin` whose fields contain a whole namespace or the name of a database, with these
+ * fields. tandem sends them to a destination. Any other command contains at most the name of a collection, and is sent
+ * to the database of that collection.
  */
 const namingFields: Readonly<Record<string, readonly string[]>> = {
   renameCollection: ['renameCollection', 'to'],
@@ -16,7 +17,10 @@ const namingFields: Readonly<Record<string, readonly string[]>> = {
   enableSharding: ['enableSharding'],
 }
 
-/** Gives the namespaces that an administrative command names their names on the destination. */
+/**
+ * Replaces each source namespace in an administrative command with the namespace on the destination.
+ * @param database the database to which the command is sent; only commands on `admin` are changed
+ */
 export function renamedCommand(names: NamespaceRemap, database: string, command: Document): Document {
   if (names.isIdentity || database !== 'admin') return command
   const [name = ''] = Object.keys(command)

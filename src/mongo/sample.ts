@@ -2,7 +2,7 @@ import type { Document } from 'mongodb'
 import type { TypedValue } from '../domain/raw-bson.ts'
 import { findSpan, typedValue } from '../domain/raw-bson.ts'
 import type { Cluster } from './cluster.ts'
-import { type SourceCollection, unlessGone } from './collection-name.ts'
+import { type CollectionToRead, unlessGone } from './collection-name.ts'
 import { code, codeOf } from './errors.ts'
 import { RawCursor } from './raw-cursor.ts'
 import { RawValue } from './raw-values.ts'
@@ -17,20 +17,20 @@ export interface CollectionSize {
 const sampleLimitMS = 30 * 60_000
 
 /** Reads size and count from the collection's storage statistics, which are cheap and sufficient for an estimate. */
-export async function sizeOf(cluster: Cluster, collection: SourceCollection): Promise<CollectionSize> {
+export async function sizeOf(cluster: Cluster, collection: CollectionToRead): Promise<CollectionSize> {
   const [bytes, documents] = await storageStatistics(cluster, collection, 'size', 'count')
   return { bytes, documents }
 }
 
 /** Returns the bytes on disk of a collection and its indexes: compressed, and with the space that its files can reuse. */
-export async function diskBytesOf(cluster: Cluster, collection: SourceCollection): Promise<number> {
+export async function diskBytesOf(cluster: Cluster, collection: CollectionToRead): Promise<number> {
   const [documents, indexes] = await storageStatistics(cluster, collection, 'storageSize', 'totalIndexSize')
   return documents + indexes
 }
 
 async function storageStatistics(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   ...[first, second]: [string, string]
 ): Promise<[number, number]> {
   const command = {
@@ -66,7 +66,7 @@ async function storageStatistics(
  * Returns `count` random `_id`s in the order of the collection's `_id` index. For less than a twentieth of a collection,
  * $sample uses a random cursor, so the cost does not grow with the collection.
  */
-export async function sampleIds(cluster: Cluster, collection: SourceCollection, count: number): Promise<TypedValue[]> {
+export async function sampleIds(cluster: Cluster, collection: CollectionToRead, count: number): Promise<TypedValue[]> {
   const command = {
     aggregate: collection.name,
     pipeline: [{ $sample: { size: count } }, { $project: { _id: 1 } }, { $sort: { _id: 1 } }],
@@ -94,7 +94,7 @@ export async function sampleIds(cluster: Cluster, collection: SourceCollection, 
  */
 export async function recordIdsOf(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   ids: readonly TypedValue[],
 ): Promise<bigint[]> {
   const uuid = toUuid(collection.uuid)

@@ -100,7 +100,7 @@ it('a paused instance that has not received the commit can abort it, and its war
 it('maxSeconds ends a commit whose only instance has died', async () => {
   const { all, left } = await orphaned({ maxSeconds: 5 })
   await using _ = all
-  await warns(left, expect.stringMatching(/^the commit was aborted by its maxSeconds/))
+  await warns(left, expect.stringMatching(/^the commit was aborted because its maxSeconds had passed/))
   await replicates()
   await expectCommits(left)
 })
