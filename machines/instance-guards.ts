@@ -37,8 +37,8 @@ export const instanceGuards = {
   areBothDrained: ({ context }: GuardInput) => context.copyDrained && context.eventsDrained,
   isSyncInitialised: ({ context: { sync } }: GuardInput) => sync?.initialised === true,
   /**
-   * The new destination of a reversal is prepared. In `replanning` it is prepared too: all collections are then converged
-   * on it.
+   * The new destination of a reversal is prepared. This includes `replanning`, in which all collections are to be
+   * converged on it.
    */
   isDestinationPrepared: ({ context: { sync } }: GuardInput): boolean =>
     sync?.initialised === true || sync?.state === 'replanning',

@@ -3,8 +3,8 @@ import type { FilterChange } from '../src/domain/filter-request.ts'
 import { type ConvergenceScope, freshSync, type NewFilter, type SyncContext, type SyncEvent } from './sync-context.ts'
 
 /**
- * The coordinator's work in a state. The coordinator stops this work when the machine leaves the state. Every step may be
- * repeated from its beginning.
+ * The coordinator's work in a state. The coordinator stops this work when the machine leaves the state. Every step may
+ * be repeated from its beginning.
  */
 export type SyncStep =
   | 'initialise'
@@ -21,10 +21,10 @@ export type SyncStep =
   | 'prepareDestination'
 
 /**
- * One sync as a whole, shared by all instances. Its snapshot is stored on the destination. Each event is one write, which
- * takes effect only if nothing was stored since the snapshot was read. Otherwise the event is sent to the newer snapshot,
- * which may not accept it. The coordinator performs the step of the current state (`meta.step`) and reports the result.
- * Every instance follows the state.
+ * One sync as a whole, shared by all instances. Its snapshot is stored on the destination. Each event is one write,
+ * which takes effect only if nothing was stored since the snapshot was read. Otherwise the event is applied to the newer
+ * snapshot, which may not accept it. The coordinator performs the step of the current state (`meta.step`) and reports the
+ * result. Every instance follows the state.
  *
  * initialising  The coordinator blocks user writes on the destination if requested, creates the collections and stores
  *               the first positions.
@@ -42,12 +42,12 @@ export type SyncStep =
  *   applying      Every instance applies all changes up to the commit timestamp and then gives its partitions back.
  *   preparing     The coordinator makes all definitions equal once more, restores the size and the order of capped
  *                 collections, and sets `prepareUnique` on unique indexes.
- *   verifying     The coordinator verifies that both clusters are equal, unless verification is switched off. It may find
- *                 instead that users can already write on the destination, because an earlier release enabled these
- *                 writes before it stored the decision (`mayBeOpen`). Then the commit counts as decided.
+ *   verifying     The coordinator verifies that both clusters are equal, unless verification is switched off. It may
+ *                 find instead that users can already write on the destination, because an earlier release enabled
+ *                 these writes before it stored the decision (`mayBeOpen`). Then the commit counts as decided.
  *   deciding      The coordinator restores the expiry of TTL indexes and checks the source once more. Its next report is
- *                 the decision. A rehearsal does not restore the expiry, and ends here by an abort. A new coordinator has
- *                 to verify again, because the verdict is valid only in the term in which it was issued.
+ *                 the decision. A rehearsal does not restore the expiry, and ends here by an abort. A new coordinator
+ *                 has to verify again, because the verdict is valid only in the term in which it was issued.
  * undoing       The commit was aborted. The coordinator allows user writes on the source again, and defers the restored
  *               options again.
  * restoring     The coordinator starts the commit again, or a failed commit is retried. The coordinator defers the
