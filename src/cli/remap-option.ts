@@ -2,16 +2,20 @@ import { InvalidArgumentError } from 'commander'
 import { parseRemap } from '../domain/namespace-remap-rules.ts'
 import type { NamespaceRename } from '../domain/start-request.ts'
 
-/** `--remap shop=store`: an element of `namespaceRemap` in the body of start, and a pair of databases for verify. */
-
-/** Collects the values of `--remap`, which may be repeated. */
-export function collectRemap(text: string, before: NamespaceRename[] | undefined): NamespaceRename[] {
+/**
+ * Parses one value of `--remap` and adds it to the earlier ones. `start` and `check` send the result as `namespaceRemap`.
+ * `verify` compares the two databases of each element.
+ * @param text such as `shop=store`
+ * @param earlier the parsed values of the same option so far
+ * @throws InvalidArgumentError if the value, or its combination with the earlier ones, is not valid
+ */
+export function collectRemap(text: string, earlier: NamespaceRename[] | undefined): NamespaceRename[] {
   const [from = '', to = '', ...more] = text.split('=')
   if (from === '' || to === '' || more.length > 0)
     throw new InvalidArgumentError('It must have the form source=destination, with the names of two databases.')
   if (from.includes('.') || to.includes('.'))
-    throw new InvalidArgumentError('Only whole databases can be renamed, and the name of a database has no dot.')
-  const all = [...(before ?? []), { from: { database: from }, to: { database: to } }]
+    throw new InvalidArgumentError('Only whole databases can be renamed, and the name of a database contains no dot.')
+  const all = [...(earlier ?? []), { from: { database: from }, to: { database: to } }]
   try {
     parseRemap(all)
   } catch (error) {

@@ -177,7 +177,7 @@ async function writeBatch(
   read: Buffer[],
   copied: CopiedBefore | null,
 ): Promise<boolean> {
-  const documents = copied ? await copied.without(read) : read
+  const documents = copied ? await copied.missing(read) : read
   if (documents.length === 0) return true
   const failed = await insertInto(parts, entry, documents)
   if (!failed) return false

@@ -50,13 +50,13 @@ class CountedSampler extends Sampler {
   }
 }
 
-function sampled({ everyMS = 10, unheardMS = 20, kept = new KeptPoints() } = {}) {
+function sampled({ everyMS = 10, withoutListenersMS = 20, kept = new KeptPoints() } = {}) {
   const instance = new CountedInstance()
   instance.rows = [row('a')]
   instance.shown = row('a').progress
   const errors: unknown[] = []
   const onInternalError = (error: unknown) => errors.push(error)
-  const sampler = new CountedSampler(instance, { onInternalError, everyMS, unheardMS, kept })
+  const sampler = new CountedSampler(instance, { onInternalError, everyMS, withoutListenersMS, kept })
   return { instance, sampler, errors }
 }
 
@@ -128,7 +128,7 @@ describe('the sampler', () => {
   })
 
   test('without listeners, records totals while a sync exists; samples at once for a new listener', async () => {
-    const { instance, sampler } = sampled({ everyMS: 10, unheardMS: 20 })
+    const { instance, sampler } = sampled({ everyMS: 10, withoutListenersMS: 20 })
     const { shown } = instance
     instance.shown = idleProgress
     sampler.record()
@@ -143,7 +143,7 @@ describe('the sampler', () => {
     await sleep(60)
     expect(instance.reads - reads).toBeLessThanOrEqual(1)
 
-    const slow = sampled({ unheardMS: 60_000 })
+    const slow = sampled({ withoutListenersMS: 60_000 })
     slow.sampler.record()
     await vi.waitFor(() => expect(slow.instance.reads).toBe(1), patience)
     const { received, stop } = listening(slow.sampler)
@@ -176,7 +176,7 @@ describe('the sampler', () => {
     instance.progress = progress
     await vi.waitFor(() => expect(events().at(-1)?.data.problem).toBeNull(), patience)
     instance.instances = () => Promise.reject(new Error('hunter2'))
-    await vi.waitFor(() => expect(events().at(-1)?.data.problem).toContain('see its log'), patience)
+    await vi.waitFor(() => expect(events().at(-1)?.data.problem).toContain('"request failed"'), patience)
     sampler.close()
     expect(JSON.stringify(events())).not.toContain('hunter2')
     expect(errors).not.toEqual([])
