@@ -89,7 +89,7 @@ export function compareOptions(namespace: string, left: Listed, right: Listed): 
  *
  * all        Every index.
  * unhashed   Every index without a hashed field.
- * id         Only indexes with `_id` as their only field: the `_id` index, and a hashed index of `_id`.
+ * id         Only the `_id` index.
  */
 export type ComparedIndexes = 'all' | 'unhashed' | 'id'
 
@@ -138,13 +138,13 @@ function isHashed(fields: RawFields): boolean {
 }
 
 /**
- * True if `_id` is the only field of the index. The name does not identify the `_id` index, because it may have another
- * one in a clustered collection.
+ * True for the `_id` index, which the server recognizes by its only field and a numeric direction. The name does not
+ * identify it, because it may have another one in a clustered collection.
  */
 function isOnId(fields: RawFields): boolean {
   const key = fieldNamed(fields, 'key')
-  const names = key === undefined ? [] : readFields(embedded(key)).map(({ name }) => name)
-  return names.length === 1 && names[0] === '_id'
+  const [first, second] = key === undefined ? [] : readFields(embedded(key))
+  return first?.name === '_id' && second === undefined && numberOf(first.value) !== undefined
 }
 
 /** Returns the names of the fields for which `same` is false, in alphabetical order. */
