@@ -15,7 +15,7 @@ import { anchorsOf, root } from '../docs/pages.ts'
 /** Links from the dashboard lead to headings of docs/troubleshooting.md. */
 
 const headings = anchorsOf('docs/troubleshooting.md')
-const sources = ['src/session', 'src/checks', 'src/dashboard']
+const sources = ['src/session', 'src/checks', 'src/dashboard', 'src/domain']
   .flatMap((folder) => readdirSync(path.join(root, folder)).map((file) => path.join(root, folder, file)))
   .filter((file) => !file.endsWith('docs-link.js'))
   .map((file) => readFileSync(file, 'utf8'))
