@@ -98,7 +98,8 @@ describe('the sampler', () => {
     expect(history).toEqual({ name: 'history', data: { points: [] } })
     expect(v.safeParse(sampleSchema, sample?.data).issues).toBeUndefined()
     expect(sample).toMatchObject({ name: 'sample', data: { self: 'a', problem: null, totals: { percent: 40 } } })
-    expect(sample?.data.instances).toEqual([row('a')])
+    const lag = { overallLagSeconds: 2, crudLagSeconds: 2, ddlLagSeconds: 2 }
+    expect(sample?.data.instances).toEqual([{ ...row('a'), progress: { ...row('a').progress, lag } }])
   })
 
   test('stops sampling when the last listener has left, and remembers the last sample', async () => {

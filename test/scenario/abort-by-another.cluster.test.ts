@@ -68,7 +68,7 @@ it('an instance that joins after a commit has failed and the committing instance
     expect((await failed(first)).failure?.error).toBe('VerificationFailed')
   }
   await using joined = await pair.startInstance({ id: 'b' })
-  expect(await joined.post('start', body)).toEqual(accepted)
+  expect(await joined.post('start', body)).toMatchObject(accepted)
   await coordinates(joined, 'b')
   await warns(joined, notReceived('tandem commit'))
   expect(await writesBlocked(pair.sourceClient)).toBe(true)
