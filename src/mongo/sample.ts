@@ -4,8 +4,8 @@ import { namespace } from '../domain/namespace.ts'
 import type { TypedValue } from '../domain/raw-bson.ts'
 import { findSpan, typedValue } from '../domain/raw-bson.ts'
 import type { Cluster } from './cluster.ts'
-import { type CollectionToRead, unlessGone } from './collection-name.ts'
-import { code, codeOf } from './errors.ts'
+import { type CollectionToRead, renamedTo, unlessGone } from './collection-name.ts'
+import { code, codeOf, isTransient } from './errors.ts'
 import { RawCursor } from './raw-cursor.ts'
 import { RawValue } from './raw-values.ts'
 import { toUuid } from './uuid.ts'
@@ -26,12 +26,19 @@ const sampleLimitMS = 30 * 60_000
  * for statistics of WiredTiger that are not needed. The two commands that a replica set receives instead only read counters.
  */
 export async function sizeOf(cluster: Cluster, collection: CollectionToRead): Promise<CollectionSize> {
-  if (cluster.sharded) {
+  const fromStatistics = async (): Promise<CollectionSize> => {
     const [bytes, documents] = await storageStatistics(cluster, collection, 'size', 'count')
     return { bytes, documents }
   }
-  const [documents, bytes] = await both(documentsOf(cluster, collection), bytesOf(cluster, collection))
-  return { bytes, documents }
+  if (cluster.sharded) return await fromStatistics()
+  try {
+    const [documents, bytes] = await both(documentsOf(cluster, collection), bytesOf(cluster, collection))
+    return { bytes, documents }
+  } catch (error) {
+    if (codeOf(error) === undefined || isTransient(error) || renamedTo(error) !== undefined) throw error
+    // For example, the service that runs the cluster may not allow `dataSize`.
+    return await fromStatistics()
+  }
 }
 
 /** Reads the number of documents as the server knows it without reading the collection. */

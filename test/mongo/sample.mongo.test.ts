@@ -41,5 +41,10 @@ it('reads the size and the number of documents, also of an empty collection', as
   const { size, count } = statistics?.['storageStats'] ?? {}
   expect(await sizeOf(one.cluster, await located('full'))).toEqual({ bytes: size, documents: count })
   expect(await documentsOf(one.cluster, await located('full'))).toBe(2)
+  const full = await located('full')
+  {
+    await using _ = await failPoint(one.client, 'failCommand', { failCommands: ['dataSize'], errorCode: 13 })
+    expect(await sizeOf(one.cluster, full)).toEqual({ bytes: size, documents: count })
+  }
   expect(await sizeOf(one.cluster, await located('empty'))).toEqual({ bytes: 0, documents: 0 })
 })
