@@ -8,7 +8,7 @@ import { isFilledByClient } from '../mongo/first-insert.ts'
 import { type RetryContext, retry } from '../mongo/retry.ts'
 import type { Selection } from '../mongo/selection.ts'
 import { toUuid } from '../mongo/uuid.ts'
-import { type ListedCollection, listCollections, readCommitted } from './listing.ts'
+import { type ListedCollection, listByUuid, listCollections, readCommitted } from './listing.ts'
 import { isUnfinishedConversion } from './read-database.ts'
 import type { ShardingEntries } from './sharding.ts'
 
@@ -77,7 +77,7 @@ export class IncompleteCollections {
 
   /** Returns true if the source has a collection with this UUID under a selected name. */
   async isOnSource(database: string, uuid: string): Promise<boolean> {
-    return (await this.#selected(database)).some((one) => one.uuid === uuid)
+    return (await this.#selected(database, [uuid])).length > 0
   }
 
   async #afterResharding({ database, uuid, reshardedUuid }: ChangeEvent): Promise<string[]> {
@@ -86,7 +86,8 @@ export class IncompleteCollections {
     if (wasConverged) return []
     return await retry(`waiting for the end of a resharding in ${database}`, context, async () => {
       // One listing must show both collections. If the shards switched between two listings, each could show neither.
-      const uuids = new Set((await this.#selected(database)).map((one) => one.uuid))
+      const selected = await this.#selected(database, [uuid, reshardedUuid])
+      const uuids = new Set(selected.map((one) => one.uuid))
       if (uuids.has(reshardedUuid)) return [reshardedUuid]
       // Releases later than 7.0 write the event before the shards switch to the new collection.
       if (uuids.has(uuid)) throw new TransientReplyError('the shards still have the former collection')
@@ -104,7 +105,7 @@ export class IncompleteCollections {
     const { source, context } = this.#parts
     if (isConversion(collection) || this.#isConvergedSince(uuid, time, collection)) return []
     return await retry(`following definitions of ${database}`, context, async () => {
-      const found = (await this.#listSelected(database)).find((one) => one.uuid === uuid)
+      const [found] = await this.#listSelected(database, [uuid])
       if (!found || !(await hasDocuments(source, database, found))) return []
       return (await isFilledByClient(source, uuid, time)) ? [] : [uuid]
     })
@@ -173,13 +174,17 @@ export class IncompleteCollections {
     return time <= entry.convergedFrom
   }
 
-  async #selected(database: string): Promise<ListedCollection[]> {
-    return await retry(`listing ${database}`, this.#parts.context, () => this.#listSelected(database))
+  /** @param uuids the collections to list; by default all of the database */
+  async #selected(database: string, uuids?: readonly string[]): Promise<ListedCollection[]> {
+    return await retry(`listing ${database}`, this.#parts.context, () => this.#listSelected(database, uuids))
   }
 
-  async #listSelected(database: string): Promise<ListedCollection[]> {
+  async #listSelected(database: string, uuids?: readonly string[]): Promise<ListedCollection[]> {
     const { source, selection } = this.#parts
-    return await readCommitted(source, async () => selection.among(database, await listCollections(source, database)))
+    return await readCommitted(source, async () => {
+      const listed = await (uuids ? listByUuid(source, database, uuids) : listCollections(source, database))
+      return await selection.among(database, listed)
+    })
   }
 }
 

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { Document, UUID } from 'mongodb'
 import { type IndexSpecification, secondaryIndexes } from '../domain/definition.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
+import { inSlices } from '../domain/in-slices.ts'
 import { isUserCollection, isUserDatabase } from '../domain/namespace.ts'
 import { embedded, fieldNamed, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
@@ -40,9 +41,33 @@ export async function listCollections(cluster: Cluster, database: string, name?:
   return await listMatching(cluster, database, name === undefined ? {} : { filter: { name } })
 }
 
+/** Returns those of these user collections and views that exist. The server looks them up by name and lists no others. */
+export async function listNamed(
+  cluster: Cluster,
+  database: string,
+  names: readonly string[],
+): Promise<ListedCollection[]> {
+  return await listMatching(cluster, database, { filter: { name: { $in: names } } })
+}
+
+/** Returns the views of a database. The reply does not contain its collections, of which there may be very many. */
+export async function listViews(cluster: Cluster, database: string): Promise<ListedCollection[]> {
+  return await listMatching(cluster, database, { filter: { type: 'view' } })
+}
+
+/** Returns those of these collections that exist. The reply contains no others. An empty UUID, as of a view, matches none. */
+export async function listByUuid(
+  cluster: Cluster,
+  database: string,
+  uuids: readonly string[],
+): Promise<ListedCollection[]> {
+  const wanted = uuids.filter((uuid) => uuid !== '').map(toUuid)
+  return await listMatching(cluster, database, { filter: { 'info.uuid': { $in: wanted } } })
+}
+
 /** Returns the current name of the collection with this UUID, or null if the database has no such collection. */
 export async function nameOfCollection(cluster: Cluster, database: string, uuid: string): Promise<string | null> {
-  const [found] = await listMatching(cluster, database, { filter: { 'info.uuid': toUuid(uuid) } })
+  const [found] = await listByUuid(cluster, database, [uuid])
   return found?.name ?? null
 }
 
@@ -52,23 +77,22 @@ async function listMatching(cluster: Cluster, database: string, filter: Document
     ...filter,
     cursor: { batchSize: 1_000_000 },
   })
-  const listed: ListedCollection[] = []
-  for (const bytes of documents) {
-    const fields = readFields(bytes)
-    const listedName = stringOf(fieldNamed(fields, 'name')) ?? ''
-    const type = stringOf(fieldNamed(fields, 'type')) ?? 'collection'
-    if (!isListed(listedName)) continue
-    const info = fieldNamed(fields, 'info')
-    const uuid = info ? fieldNamed(readFields(embedded(info)), 'uuid') : undefined
-    const options = fieldNamed(fields, 'options')
-    listed.push({
-      name: listedName,
-      type,
-      uuid: uuid ? uuid.latin1Slice(6) : '',
-      options: options ? readFields(embedded(options)) : [],
-    })
+  return (await inSlices(documents, toListed)).filter((one) => one !== null)
+}
+
+function toListed(document: Buffer): ListedCollection | null {
+  const fields = readFields(document)
+  const name = stringOf(fieldNamed(fields, 'name')) ?? ''
+  if (!isListed(name)) return null
+  const info = fieldNamed(fields, 'info')
+  const uuid = info ? fieldNamed(readFields(embedded(info)), 'uuid') : undefined
+  const options = fieldNamed(fields, 'options')
+  return {
+    name,
+    type: stringOf(fieldNamed(fields, 'type')) ?? 'collection',
+    uuid: uuid ? uuid.latin1Slice(6) : '',
+    options: options ? readFields(embedded(options)) : [],
   }
-  return listed
 }
 
 /**
@@ -238,8 +262,8 @@ async function proveElected(cluster: Cluster, election: string): Promise<void> {
  * it within the database (`unlessGone`)
  */
 export async function proveGone(cluster: Cluster, database: string, uuid: string): Promise<void> {
-  const listed = await readCommitted(cluster, () => listCollections(cluster, database))
-  if (listed.some((one) => one.uuid === uuid)) {
+  const listed = await readCommitted(cluster, () => listByUuid(cluster, database, [uuid]))
+  if (listed.length > 0) {
     throw new TransientReplyError(
       'the collection still exists on the source: its drop was rolled back, or it was renamed',
     )

@@ -1,7 +1,7 @@
 import type { Catalog } from '../domain/catalog.ts'
 import { inParallel } from '../domain/in-parallel.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
-import { sizeOf } from '../mongo/sample.ts'
+import { documentsOf } from '../mongo/sample.ts'
 import { onDestination, onSource } from './recheck-documents.ts'
 import type { Side } from './rechecks.ts'
 
@@ -21,7 +21,7 @@ const pausePerCollectionMS = 250
 const verdictCollectionsMax = 100
 
 /**
- * Counts the documents of the collections in the catalog on each cluster, from the server's statistics, which are
+ * Counts the documents of the collections in the catalog on each cluster, from the server's counters, which are
  * estimates. Leaves out, on both clusters, the collections that the destination does not have yet.
  */
 export class DocumentCounts {
@@ -55,11 +55,11 @@ export class DocumentCounts {
     await inParallel(collectionsAtOnce, this.#catalog().entries(), async (entry) => {
       if (!entry.destinationUUID) return
       const [source, destination] = await Promise.all([
-        sizeOf(this.#clusters.source, onSource(entry)).catch(() => null),
-        sizeOf(this.#clusters.destination, onDestination(entry)).catch(() => null),
+        documentsOf(this.#clusters.source, onSource(entry)).catch(() => null),
+        documentsOf(this.#clusters.destination, onDestination(entry)).catch(() => null),
       ])
-      counts.source += source?.documents ?? 0
-      counts.destination += destination?.documents ?? 0
+      counts.source += source ?? 0
+      counts.destination += destination ?? 0
     })
     this.#latest = counts
   }
