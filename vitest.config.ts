@@ -43,7 +43,14 @@ export default defineConfig({
         hookTimeout: timeoutSeconds * 1000,
         ...(name === 'unit'
           ? {}
-          : { globalSetup: ['test/support/global-setup.ts'], setupFiles: ['test/support/shared-worker.ts'] }),
+          : {
+              globalSetup: ['test/support/global-setup.ts'],
+              // The long tests run each instance in a process of its own, as users do.
+              setupFiles: [
+                ...(name === 'long' ? [] : ['test/support/shared-hosts.ts']),
+                'test/support/shared-worker.ts',
+              ],
+            }),
       },
     })),
   },
