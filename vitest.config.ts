@@ -13,8 +13,8 @@ const projects = {
   long: { suffix: 'long.test', timeoutSeconds: 900 },
 }
 
-/** Tests wait for servers and processes for a third of their time, so three workers keep two cores busy. */
-const maxWorkers = 3
+/** Tests wait for servers and processes for almost half of their time, so four workers keep two cores busy. */
+const maxWorkers = 4
 /** The long tests contain limits of time that a third worker could exceed. */
 const maxLongWorkers = 2
 
