@@ -13,8 +13,8 @@ const projects = {
   long: { suffix: 'long.test', timeoutSeconds: 900 },
 }
 
-/** Tests wait for servers and processes for a third of their time, so three workers keep two cores busy. */
-const maxWorkers = 3
+/** Tests wait for servers and processes for almost half of their time, so four workers keep two cores busy. */
+const maxWorkers = 4
 /** The long tests contain limits of time that a third worker could exceed. */
 const maxLongWorkers = 2
 
@@ -43,7 +43,14 @@ export default defineConfig({
         hookTimeout: timeoutSeconds * 1000,
         ...(name === 'unit'
           ? {}
-          : { globalSetup: ['test/support/global-setup.ts'], setupFiles: ['test/support/shared-worker.ts'] }),
+          : {
+              globalSetup: ['test/support/global-setup.ts'],
+              // The long tests run each instance in a process of its own, as users do.
+              setupFiles: [
+                ...(name === 'long' ? [] : ['test/support/shared-hosts.ts']),
+                'test/support/shared-worker.ts',
+              ],
+            }),
       },
     })),
   },

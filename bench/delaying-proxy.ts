@@ -11,6 +11,8 @@ export interface Link {
   roundTripMS?: number | undefined
   /** Bandwidth of each direction. */
   megabitsPerSecond?: number | undefined
+  /** The `compressors` of the connection strings of all programs that use the link. */
+  compressors?: string | undefined
 }
 
 export interface DelayingProxyInput {

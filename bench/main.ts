@@ -2,14 +2,15 @@
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
  *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|ddl|shared|secondaries|dashboards|converge|start|neighbours|directions|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
- *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--scale SHARE] [--shards N] [--level N]
+ *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--compressors LIST] [--scale SHARE] [--shards N] [--level N]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure
  * tandem. `--profile` writes a V8 CPU profile of every tandem process to DIR. The exit code is 1 if a measurement
  * fails. It is 0 even if a target is missed. `--case` runs one cutover case (see cutover-cases.ts). `--rtt` and `--bandwidth`
  * simulate a link between each cluster and the programs that are compared. `--rtt` is the round trip of the link in
  * milliseconds. `--bandwidth` is its rate in each direction in megabits per second. With either option, only the
- * sections in `linkedSections` run. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if the
+ * sections in `linkedSections` run, and `--compressors` sets the option of that name in the connection strings of these
+ * programs. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if the
  * machine limits open files: 10,000 collections are at least 20,000 files on each server. `--shards` is the number of
  * shards of each cluster in the section `sharded`, 4 by default. `--level` is the one load level that the section
  * `neighbours` measures instead of all.
@@ -57,6 +58,7 @@ const { values } = parseArgs({
     case: { type: 'string' },
     rtt: { type: 'string' },
     bandwidth: { type: 'string' },
+    compressors: { type: 'string' },
     shards: { type: 'string', default: '4' },
     level: { type: 'string' },
   },
@@ -74,6 +76,7 @@ if (values.case && !cutoverCases.some(({ name }) => name === values.case)) {
 const link = {
   roundTripMS: values.rtt === undefined ? undefined : Number(values.rtt),
   megabitsPerSecond: values.bandwidth === undefined ? undefined : Number(values.bandwidth),
+  compressors: values.compressors,
 }
 if (link.roundTripMS !== undefined && !(link.roundTripMS >= 0))
   throw new Error('--rtt takes a number of milliseconds of at least 0')
@@ -81,6 +84,7 @@ if (link.megabitsPerSecond !== undefined && !(link.megabitsPerSecond > 0))
   throw new Error('--bandwidth takes a number of megabits per second above 0')
 const isLinked = link.roundTripMS !== undefined || link.megabitsPerSecond !== undefined
 
+if (link.compressors !== undefined && !isLinked) throw new Error('--compressors needs --rtt or --bandwidth')
 if (isLinked && values.only && ![...linkedSections].some((section) => section === values.only))
   throw new Error(`with --rtt or --bandwidth, --only takes ${[...linkedSections].join(', ')}`)
 
@@ -206,7 +210,9 @@ const machine = await machineFacts(options)
 process.stdout.write(machineLines(machine))
 if (isLinked) {
   const rate = link.megabitsPerSecond === undefined ? 'unlimited bandwidth' : `${link.megabitsPerSecond} Mbit/s`
-  process.stdout.write(`Link to each cluster: round trip ${link.roundTripMS ?? 0} ms, ${rate}.\n`)
+  process.stdout.write(
+    `Link to each cluster: round trip ${link.roundTripMS ?? 0} ms, ${rate}, compressors ${link.compressors ?? 'none'}.\n`,
+  )
 }
 const rows: Row[] = []
 for (const { section, name, run } of planned()) {

@@ -70,7 +70,7 @@ export async function startPair(options: PairOptions): Promise<Pair> {
     started.push(server)
     if (isSimulated) server.proxy = await startProxyToPrimary(client, link)
     // The members of a replica set announce their own addresses, so only a direct connection stays on the proxy.
-    const linkUri = server.proxy ? directUri((await server.proxy.go()).port) : set.uri
+    const linkUri = server.proxy ? uriOf((await server.proxy.go()).port, link) : set.uri
     return { uri: set.uri, linkUri, directUri: set.uris[0] as string, client, pid: await set.primaryPid() }
   }
   try {
@@ -79,6 +79,10 @@ export async function startPair(options: PairOptions): Promise<Pair> {
     await stop()
     throw error
   }
+}
+
+function uriOf(port: number, { compressors }: Link): string {
+  return directUri(port) + (compressors === undefined ? '' : `&compressors=${compressors}`)
 }
 
 async function startProxyToPrimary(client: MongoClient, link: Link): Promise<Child<{ port: number }>> {

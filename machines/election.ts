@@ -7,21 +7,23 @@ export interface CampaignInput {
 }
 
 /**
- * The election of the coordinator. The metadata database stores the coordinator role, which one instance holds at a
- * time. Each term has its own epoch.
+ * The election of the coordinator. The metadata database stores which instance holds the coordinator role. At most one
+ * instance holds it at a time, and each term has its own epoch.
  *
- * unknown      This instance has not read the stored role since it started, since its campaign failed, or since its term
- *              ended. It also stays here while the role is vacant and this instance may not claim it. `holder` is the
- *              last known holder, or null.
+ * unknown      This instance has not read the stored role since it started, since it lost a campaign or did not learn
+ *              the result, or since `lease.lost`. It also stays here while the role is vacant and this instance may not
+ *              claim it. `holder` is the last known holder; null if none is known.
  * following    Another instance holds the role. This instance also stays here while the role is vacant and this instance
  *              may not claim it.
- * campaigning  The role is vacant, and this instance claims it by compare-and-set. One of several candidates wins.
- * leading      This instance holds the role. It leads as long as every read confirms this, its lease lasts, and it has
- *              not begun to give the role up. `lease.lost` reports both the loss of the lease and the release of the
- *              role, because either ends the term.
+ * campaigning  The role is vacant, and this instance claims it by compare-and-set. At most one candidate wins.
+ * leading      This instance holds the role. It leads as long as every read confirms this, it holds its lease, and it has
+ *              not begun to give the role up or to stop.
  *
- * The machine relies only on what was read from the metadata database and never assumes that it leads. A campaign whose
- * reply was lost ends in `unknown`, and the next read shows which instance won.
+ * `lease.lost` ends any state. It reports the loss of the lease, and also that this instance gives the role up or stops,
+ * because each of these ends the term.
+ *
+ * This instance leads only after a reply from the metadata database has confirmed that it holds the role. A campaign
+ * whose reply was lost ends in `unknown`, and the next read shows which instance won.
  */
 export const electionMachine = setup({
   types: {
@@ -30,7 +32,10 @@ export const electionMachine = setup({
     input: {} as { self: string },
   },
   actors: {
-    /** Resolves with true when this instance has won the role, and with false when another instance won it. */
+    /**
+     * Claims the role. Resolves with true when this instance holds it, and with false when the stored role has changed
+     * since it was read, for example because another instance has won.
+     */
     campaign: fromPromise<boolean, CampaignInput>(() => {
       throw new Error('actor campaign is not provided')
     }),
@@ -39,7 +44,7 @@ export const electionMachine = setup({
     isMine: ({ event }) => event.type === 'coordinator.observed' && event.mine,
     isOthers: ({ event }) => event.type === 'coordinator.observed' && !event.mine && !event.vacant,
     isElected: ({ event }) => (event as unknown as { output: boolean }).output,
-    isVacant: ({ event }) => event.type === 'coordinator.observed' && event.vacant && event.eligible,
+    mayClaim: ({ event }) => event.type === 'coordinator.observed' && event.vacant && event.eligible,
   },
   actions: {
     rememberHolder: assign({
@@ -59,7 +64,7 @@ export const electionMachine = setup({
         'coordinator.observed': [
           { guard: 'isMine', target: 'leading' },
           { guard: 'isOthers', target: 'following' },
-          { guard: 'isVacant', target: 'campaigning' },
+          { guard: 'mayClaim', target: 'campaigning' },
         ],
       },
     },
@@ -69,7 +74,7 @@ export const electionMachine = setup({
         'coordinator.observed': [
           { guard: 'isMine', target: 'leading' },
           { guard: 'isOthers', actions: 'rememberHolder' },
-          { guard: 'isVacant', target: 'campaigning' },
+          { guard: 'mayClaim', target: 'campaigning' },
         ],
       },
     },

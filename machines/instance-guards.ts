@@ -7,18 +7,24 @@ interface GuardInput {
   event: SyncCommand | WorkerReport
 }
 
-/** The conditions of the instance machine's transitions. */
+/**
+ * The conditions of the instance machine's transitions. A name with `Sync` is a condition on the state of the sync as a
+ * whole, as this instance last read it, or compares that state with what this instance knows (`own`). The other guards
+ * read only what this instance knows.
+ */
 export const instanceGuards = {
-  wasIdle: ({ context }: GuardInput) => context.configuration === null,
+  hasNoConfiguration: ({ context }: GuardInput) => context.configuration === null,
   hasFailed: ({ context }: GuardInput) => context.failure !== null,
+  /** `commitRequested` becomes false when the sync is committed. */
   isCommitted: ({ context }: GuardInput) => context.canWrite && !context.commitRequested,
   isDecided: ({ context }: GuardInput) => context.decided,
+  /** False after the failure LeaseLost, because this instance no longer works on the sync. */
   isAbortable: ({ context }: GuardInput) =>
     context.commitRequested && !context.decided && !context.canWrite && context.failure?.error !== 'LeaseLost',
-  notInitialised: ({ context }: GuardInput) => !context.initialised,
+  isNotInitialised: ({ context }: GuardInput) => !context.initialised,
   hasReachedCommitTimestamp: ({ context }: GuardInput) => context.reached,
   isPauseRequested: ({ context }: GuardInput) => context.pauseRequested,
-  isPauseNew: ({ context }: GuardInput) => !context.pauseRequested,
+  isPauseNotRequested: ({ context }: GuardInput) => !context.pauseRequested,
   isCommitRequested: ({ context }: GuardInput) => context.commitRequested,
   isReversing: ({ context }: GuardInput) => Boolean(context.reversing),
   isMetadataMoved: ({ context }: GuardInput) => context.reversing === 'preparingDestination',
@@ -26,24 +32,38 @@ export const instanceGuards = {
   isCopyCompleted: ({ context }: GuardInput) => context.copyCompleted,
   isReadyToCommit: ({ context }: GuardInput) =>
     context.copyCompleted && (context.initiallyVerified || context.configuration?.verification.enabled === false),
-  isTakenOver: ({ event }: GuardInput) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
-  bothDrained: ({ context }: GuardInput) => context.copyDrained && context.eventsDrained,
+  /** Another process with the same id has taken over, or another instance has reversed the sync. */
+  isLeaseLostFailure: ({ event }: GuardInput) => event.type === 'worker.failed' && event.failure.error === 'LeaseLost',
+  areBothDrained: ({ context }: GuardInput) => context.copyDrained && context.eventsDrained,
   isSyncInitialised: ({ context: { sync } }: GuardInput) => sync?.initialised === true,
+  /**
+   * The new destination of a reversal is prepared. This includes `replanning`, in which all collections are to be
+   * converged on it.
+   */
   isDestinationPrepared: ({ context: { sync } }: GuardInput): boolean =>
     sync?.initialised === true || sync?.state === 'replanning',
   isDestinationPreparedByConverging: ({ context, event }: GuardInput) =>
     instanceGuards.isDestinationPrepared({ context, event }) && instanceGuards.isSyncConverging({ context, event }),
   isSyncCommitted: ({ context: { sync } }: GuardInput) => sync?.committed === true,
+  /** The commit is decided, or users can write on the destination, and this instance does not know it yet. */
   isSyncAhead: ({ context: { sync, decided, canWrite } }: GuardInput) =>
     sync !== null && ((sync.decided && !decided) || (sync.canWrite && !canWrite)),
+  /** The commit in which this instance takes part was aborted. */
   isSyncAborted: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null && sync.aborts > own.abortsBefore && own.commitRequested && !own.decided && !own.canWrite,
-  /** Also true for an instance that missed the planning of the convergence, for instance because it was not running. */
+  /**
+   * A convergence was requested for which this instance has not discarded its progress. The convergence may already be
+   * planned, for instance because this instance was not running.
+   */
   isSyncConverging: ({ context: { sync, ...own } }: GuardInput): boolean =>
     sync !== null && sync.convergences > own.convergences && !own.decided && !own.canWrite,
   isSyncAtAnotherAttempt: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null && own.attempt > 0 && sync.attempt !== own.attempt && !own.decided && !own.canWrite,
   isSyncCommitting: ({ context: { sync } }: GuardInput) => sync?.underWay === true,
+  /**
+   * The commit timestamp is taken, and this instance has not joined an attempt of this commit yet. Equal numbers of
+   * aborts mean that the stored commit is the one that this instance takes part in.
+   */
   hasNewCommitTimestamp: ({ context: { sync, ...own } }: GuardInput) =>
     sync !== null &&
     sync.commitTimestamp !== null &&

@@ -129,7 +129,7 @@ export const instanceMachine = setup({
   states: {
     booting: {
       always: [
-        { guard: 'wasIdle', target: 'idle' },
+        { guard: 'hasNoConfiguration', target: 'idle' },
         { guard: 'hasFailed', target: 'failed' },
         { guard: 'isPauseRequested', target: 'paused' },
         { guard: 'isReversing', target: 'reversing' },
@@ -180,14 +180,14 @@ export const instanceMachine = setup({
       states: {
         choosing: {
           always: [
-            { guard: 'notInitialised', target: 'joining' },
+            { guard: 'isNotInitialised', target: 'joining' },
             { guard: 'hasReachedCommitTimestamp', target: 'finishing' },
             { target: 'replicating' },
           ],
         },
         joining: {
           tags: 'RUNNING',
-          on: { 'sync.pause': { guard: 'isPauseNew', actions: 'requestPause' } },
+          on: { 'sync.pause': { guard: 'isPauseNotRequested', actions: 'requestPause' } },
           always: { guard: 'isSyncInitialised', target: 'joined', actions: assign({ initialised: true }) },
         },
         joined: {
@@ -253,7 +253,7 @@ export const instanceMachine = setup({
               },
               // Goes to `holding`, because this instance may have lost its lease. Opening the replication would take
               // the lease again, but a pause does not wait until the replication is open.
-              always: { guard: 'bothDrained', target: '#instance.paused.holding' },
+              always: { guard: 'areBothDrained', target: '#instance.paused.holding' },
             },
             committing: {
               tags: 'COMMITTING',
@@ -290,7 +290,7 @@ export const instanceMachine = setup({
       initial: 'resting',
       on: {
         'sync.resume': { target: 'syncing', actions: 'clearPause' },
-        'worker.failed': { guard: 'isTakenOver', target: 'failed', actions: 'rememberFailure' },
+        'worker.failed': { guard: 'isLeaseLostFailure', target: 'failed', actions: 'rememberFailure' },
         'lease.evicted': '.holding',
       },
       states: {
@@ -384,7 +384,7 @@ export const instanceMachine = setup({
       },
       on: {
         // LeaseLost replaces an earlier failure. The process that has taken the lease handles the earlier failure.
-        'worker.failed': { guard: 'isTakenOver', target: '.resting', actions: 'rememberFailure' },
+        'worker.failed': { guard: 'isLeaseLostFailure', target: '.resting', actions: 'rememberFailure' },
         'lease.evicted': '.holding',
         'sync.resume': [
           {

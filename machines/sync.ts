@@ -3,8 +3,8 @@ import type { FilterChange } from '../src/domain/filter-request.ts'
 import { type ConvergenceScope, freshSync, type NewFilter, type SyncContext, type SyncEvent } from './sync-context.ts'
 
 /**
- * The coordinator's work in a state, which ends when the machine leaves the state. Every step may be repeated from its
- * beginning.
+ * The coordinator's work in a state. The coordinator stops this work when the machine leaves the state. Every step may
+ * be repeated from its beginning.
  */
 export type SyncStep =
   | 'initialise'
@@ -21,18 +21,20 @@ export type SyncStep =
   | 'prepareDestination'
 
 /**
- * One sync as a whole, shared by all instances. Its snapshot is stored on the destination. Each event is one
- * conditional write of the snapshot, so exactly one of several competing events takes effect. The coordinator performs
- * the step of the current state (`meta.step`) and reports the result. Every instance follows the state.
+ * One sync as a whole, shared by all instances. Its snapshot is stored on the destination. Each event is one write,
+ * which takes effect only if nothing was stored since the snapshot was read. Otherwise the event is applied to the newer
+ * snapshot, which may not accept it. The coordinator performs the step of the current state (`meta.step`) and reports the
+ * result. Every instance follows the state.
  *
  * initialising  The coordinator blocks user writes on the destination if requested, creates the collections and stores
  *               the first positions.
  * replicating   All instances copy and apply changes.
  * replanning    Collections are to be converged again, or the filters were replaced. No instance copies, applies or
- *               verifies. The coordinator waits until all of them have stopped, and then resets what is stored about
- *               these collections. Filters may be replaced again here, because the coordinator may be unable to plan
- *               with them. Before it changes anything for new filters, it reports `convergence.planBegun`.
- * committing    A commit is under way that can still fail or be aborted.
+ *               verifies. The coordinator waits until all instances have stopped, and then resets the stored progress of
+ *               these collections. The filters may be replaced again in this state, because the coordinator may be
+ *               unable to plan with the new ones. Before the coordinator changes anything for new filters, it reports
+ *               `convergence.planBegun`.
+ * committing    A commit is under way. It can still fail or be aborted.
  *   gathering     The coordinator waits until every instance has received the commit. Changes are applied.
  *   takingTimestamp
  *                 Writes on the source are blocked if requested, and the commit timestamp is taken. Changes are
@@ -40,15 +42,16 @@ export type SyncStep =
  *   applying      Every instance applies all changes up to the commit timestamp and then gives its partitions back.
  *   preparing     The coordinator makes all definitions equal once more, restores the size and the order of capped
  *                 collections, and sets `prepareUnique` on unique indexes.
- *   verifying     The coordinator verifies that both clusters are equal. It may find instead that users can already
- *                 write on the destination, because an earlier release enabled these writes before it stored the
- *                 decision (`mayBeOpen`). Then the commit counts as decided.
- *   deciding      The coordinator restores TTL and checks the source once more. Its next report is the decision. A new
- *                 coordinator has to verify again, because the verdict is valid only in the term in which it was
- *                 issued.
- * undoing       The commit was aborted. The source is unblocked, and the restored options are deferred again.
- * restoring     The coordinator starts the commit again, or a failed commit is retried. The options are deferred again,
- *               but the source stays blocked.
+ *   verifying     The coordinator verifies that both clusters are equal, unless verification is switched off. It may
+ *                 find instead that users can already write on the destination, because an earlier release enabled
+ *                 these writes before it stored the decision (`mayBeOpen`). Then the commit counts as decided.
+ *   deciding      The coordinator restores the expiry of TTL indexes and checks the source once more. Its next report is
+ *                 the decision. A rehearsal does not restore the expiry, and ends here by an abort. A new coordinator
+ *                 has to verify again, because the verdict is valid only in the term in which it was issued.
+ * undoing       The commit was aborted. The coordinator allows user writes on the source again, and defers the restored
+ *               options again.
+ * restoring     The coordinator starts the commit again, or a failed commit is retried. The coordinator defers the
+ *               restored options again, but the source stays blocked.
  * failed        The commit failed before it was decided. Nothing happens until it is retried or aborted.
  * decided       The commit can only be completed, in this term or a later one.
  *   opening       The coordinator enables user writes on the destination.
@@ -74,22 +77,24 @@ export const syncMachine = setup({
   },
   guards: {
     isNewTerm: ({ context, event }) => event.type === 'coordinator.elected' && event.term > context.term,
+    /** Only the reports of a coordinator contain an attempt. */
     isOfThisTerm: ({ context, event }) => 'attempt' in event && event.term === context.term,
     isOfThisAttempt: ({ context, event }) =>
       'attempt' in event && event.term === context.term && event.attempt === context.attempt,
+    /** A rehearsal is never decided. */
     isDecision: ({ context, event }) =>
       event.type === 'commit.decided' &&
       event.term === context.term &&
       event.attempt === context.attempt &&
       context.request?.dryRun !== true,
-    /** An abort names its commit by the number of aborts before it. */
-    isThisCommit: ({ context, event }) => event.type === 'commit.aborted' && event.abortsBefore === context.aborts,
-    /** While an aborted commit is being undone, one new commit may be requested. */
+    /** An abort identifies its commit by the number of commits that were aborted before it. */
+    abortsThisCommit: ({ context, event }) => event.type === 'commit.aborted' && event.abortsBefore === context.aborts,
+    /** While an aborted commit is undone, one new commit may be requested. */
     isFirstRequest: ({ context, event }) => isCurrentRequest(context, event) && context.request === null,
     isCurrentRequest: ({ context, event }) => isCurrentRequest(context, event),
     /**
-     * Compares `aborts`, because an abort may be stored while a failed attempt is undone. The report of that undoing
-     * then does not count: after an abort, the source must be unblocked too.
+     * Compares `aborts`, because the commit may be aborted while the coordinator works in `restoring`. The report about
+     * that work then has no effect, because after an abort the source must be unblocked too.
      */
     isUndone: ({ context, event }) =>
       event.type === 'commit.undone' &&
@@ -102,15 +107,16 @@ export const syncMachine = setup({
       event.attempt === context.attempt &&
       event.aborts === context.aborts &&
       context.request !== null,
-    /** A commit that was requested while the last commit was being undone can be aborted too. */
+    /** A commit that was requested while the last one is undone can be aborted before it begins. */
     abortsNextCommit: ({ context, event }) =>
       event.type === 'commit.aborted' && event.abortsBefore === context.aborts && context.request !== null,
-    isReplaced: ({ context, event }) =>
+    /** `replaces` names the stored request by its time. */
+    replacesRequest: ({ context, event }) =>
       event.type === 'commit.requested' &&
       isCurrentRequest(context, event) &&
       // A commit without a request was begun by a release that did not store requests.
       (context.request === null || event.replaces === context.request.at),
-    /** See `SyncContext.mayBeOpen`. */
+    /** See `SyncContext.mayBeOpen`. The finding is valid in every term, because users may already write. */
     mayBeOpen: ({ context }) => context.mayBeOpen,
     /** Several instances may request a convergence for the same reason; only the first request counts. */
     isNewConvergence: ({ context, event }) =>
@@ -127,7 +133,7 @@ export const syncMachine = setup({
       event.type === 'convergence.planBegun' &&
       event.term === context.term &&
       event.convergences === context.convergences,
-    /** All collections must be converged, because the change streams do not provide all changes since the commit. */
+    /** The new destination is prepared, and all collections must be converged (see `reversing`). */
     isPreparedByConverging: ({ context, event }) =>
       event.type === 'reversal.prepared' && event.term === context.term && event.converges === true,
     /** A comparison that began before the last convergence was requested does not count. */
@@ -163,6 +169,7 @@ export const syncMachine = setup({
     fail: assign(({ context, event }) =>
       event.type === 'commit.failed' ? { failures: context.failures + 1, failure: event.failure } : {},
     ),
+    /** Once a failed commit is retried or a step after the decision has ended, `mayBeOpen` no longer applies. */
     clearFailure: assign({ failure: null, mayBeOpen: false }),
     beginConvergence: assign(({ context, event }) => {
       const requested = event.type === 'convergence.requested' ? event : null
@@ -173,7 +180,7 @@ export const syncMachine = setup({
       }
       return { ...started, ...filtersOf(requested, null) }
     }),
-    /** Another convergence is still to be planned, so both are planned together. */
+    /** The last convergence is not planned yet, so both are planned together. */
     extendConvergence: assign(({ context, event }) =>
       event.type === 'convergence.requested'
         ? {
@@ -186,7 +193,7 @@ export const syncMachine = setup({
     beginPlan: assign(({ context }) =>
       context.filterChange ? { filterChange: { ...context.filterChange, begun: true } } : {},
     ),
-    takeStartTime: assign(({ event }) =>
+    completePlan: assign(({ event }) =>
       event.type === 'convergence.planned' ? { startTime: event.startTime, filterChange: null } : {},
     ),
     takeLateWrites: assign(({ event }) => (event.type === 'lateWrites.found' ? { lateWrites: event.lateWrites } : {})),
@@ -220,16 +227,16 @@ export const syncMachine = setup({
       meta: { step: 'replan' },
       on: {
         'convergence.planBegun': { guard: 'isPlanBegun', actions: 'beginPlan' },
-        'convergence.planned': { guard: 'isPlanned', target: 'replicating', actions: 'takeStartTime' },
+        'convergence.planned': { guard: 'isPlanned', target: 'replicating', actions: 'completePlan' },
         'convergence.requested': { guard: 'isNewFilter', actions: 'extendConvergence' },
-        // Nothing is verified in this state.
+        // Ignored: nothing is verified in this state, so the report is about an earlier verification.
         'verification.initiallyVerified': {},
       },
     },
     committing: {
       initial: 'gathering',
       on: {
-        'commit.aborted': { guard: 'isThisCommit', target: 'undoing', actions: 'abort' },
+        'commit.aborted': { guard: 'abortsThisCommit', target: 'undoing', actions: 'abort' },
         'commit.renewed': { guard: 'isOfThisAttempt', target: 'restoring' },
         'commit.failed': { guard: 'isOfThisAttempt', target: 'failed', actions: 'fail' },
         'reversal.announced': { guard: 'isOfThisTerm', actions: assign({ writesHeld: true }) },
@@ -239,7 +246,7 @@ export const syncMachine = setup({
           tags: 'applicable',
           meta: { step: 'gather' },
           on: {
-            'commit.requested': { guard: 'isReplaced', actions: 'takeRequest' },
+            'commit.requested': { guard: 'replacesRequest', actions: 'takeRequest' },
             'commit.gathered': { guard: 'isOfThisAttempt', target: 'takingTimestamp' },
             // Ignored: the attempt has not begun anything that would have to be undone.
             'commit.renewed': {},
@@ -292,14 +299,14 @@ export const syncMachine = setup({
       meta: { step: 'undo' },
       on: {
         'commit.undone': { guard: 'isUndone', target: 'committing', actions: 'beginAttempt' },
-        'commit.aborted': { guard: 'isThisCommit', target: 'undoing', actions: 'abort' },
+        'commit.aborted': { guard: 'abortsThisCommit', target: 'undoing', actions: 'abort' },
         'commit.failed': { guard: 'isOfThisAttempt', target: 'failed', actions: 'fail' },
       },
     },
     failed: {
       on: {
         'commit.renewed': { guard: 'isOfThisTerm', target: 'restoring', actions: 'clearFailure' },
-        'commit.aborted': { guard: 'isThisCommit', target: 'undoing', actions: 'abort' },
+        'commit.aborted': { guard: 'abortsThisCommit', target: 'undoing', actions: 'abort' },
       },
     },
     decided: {
@@ -344,9 +351,8 @@ export const syncMachine = setup({
 })
 
 /**
- * True if the requested commit still applies to the sync, because the requesting instance knows of every aborted commit
- * and of every requested convergence. An instance that does not know of the last convergence still regards its copy as
- * complete.
+ * True if the request is up to date: the instance that sent it knew of every aborted commit and of every requested
+ * convergence. An instance that does not know of the last convergence still regards its copy as complete.
  */
 function isCurrentRequest(context: SyncContext, event: SyncEvent): boolean {
   return (
@@ -356,14 +362,15 @@ function isCurrentRequest(context: SyncContext, event: SyncEvent): boolean {
   )
 }
 
-/** The fields of the context that a request with a filter changes. */
+/** Returns the fields of the context that a request with a filter changes; none if the request has no filter. */
 function filtersOf(
   requested: { filter?: NewFilter } | null,
   pending: FilterChange | null,
 ): Pick<SyncContext, 'filters' | 'filterChange'> | Record<never, never> {
   if (!requested?.filter) return {}
   const { filters, before, dropExcluded } = requested.filter
-  // If the plan of the pending filters has not begun, nothing was changed for them. They are then not former filters.
+  // The filters that this request replaces become former filters, unless they are pending and their plan has not begun:
+  // nothing was changed for them then.
   const former = pending?.begun === false ? pending.before : [...(pending?.before ?? []), before]
   return { filters, filterChange: { before: former, dropExcluded, begun: false } }
 }

@@ -127,8 +127,7 @@ export function createApi(dependencies: ApiDependencies) {
         const body = await readJsonObject(context.req.raw)
         const configuration = parseStartBody(body)
         exchanges.received({ method: 'POST', uri: context.req.path, body: bodyForLog(JSON.stringify(body)) })
-        await instance.start(configuration)
-        return context.json(renderStarted(configuration))
+        return context.json(renderStarted(await instance.start(configuration)))
       },
     )
     .all('/api/v1/start', (context) => wrongMethod(context, 'POST'))

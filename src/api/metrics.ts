@@ -8,12 +8,7 @@ import { MetricSet } from './metric-set.ts'
 import { addMongosyncMetrics } from './mongosync-metrics.ts'
 import { processMetrics } from './process-metrics.ts'
 
-/**
- * The metrics are exposed in Prometheus' text format (0.0.4,
- * https://prometheus.io/docs/instrumenting/exposition_formats/). Names and units follow its conventions
- * (https://prometheus.io/docs/practices/naming/). The metrics cover what alerts need. docs/metrics.md describes each
- * metric, and docs/alerts.yml contains example alert rules.
- */
+/** The content type of Prometheus' text format (0.0.4, https://prometheus.io/docs/instrumenting/exposition_formats/). */
 export const metricsContentType = Registry.PROMETHEUS_CONTENT_TYPE
 
 const states: PublicState[] = ['IDLE', 'RUNNING', 'PAUSED', 'COMMITTING', 'COMMITTED', 'REVERSING', 'FAILED']
@@ -25,6 +20,11 @@ export interface MetricSources {
   meter: WorkMeter
 }
 
+/**
+ * Returns the answer to `GET /metrics`, without unknown values. Names and units follow Prometheus' conventions
+ * (https://prometheus.io/docs/practices/naming/). docs/metrics.md describes each metric, and docs/alerts.yml contains
+ * example alert rules.
+ */
 export async function renderMetrics({ progress, version, meter }: MetricSources): Promise<string> {
   const set = new MetricSet()
   const id = progress?.mongosyncID
@@ -43,14 +43,14 @@ export async function renderMetrics({ progress, version, meter }: MetricSources)
   )
   if (progress) {
     addState(set, progress)
-    addFigures(set, progress)
+    addProgress(set, progress)
     addWork(set, meter)
     addMongosyncMetrics(set, progress, meter)
   }
   return await Registry.merge([set.registry, processMetrics()]).metrics()
 }
 
-/** Adds what the instance is, what it does, and what an operator must know at once. */
+/** Adds the instance's id and state, its failure, and the conditions (0 or 1) that alerts are based on. */
 function addState(set: MetricSet, progress: Progress): void {
   const { mongosyncID, failure, info } = progress
   set.gauge(
@@ -60,7 +60,7 @@ function addState(set: MetricSet, progress: Progress): void {
   )
   set.gauge(
     'tandem_state',
-    '1 for the state the instance is in.',
+    '1 for the current state of the instance, 0 for the other states.',
     ...states.map((state) => ({ labels: { state }, value: Number(state === progress.state) })),
   )
   set.gauge(
@@ -73,7 +73,7 @@ function addState(set: MetricSet, progress: Progress): void {
   set.gauge('tandem_can_write', 'Whether applications may write on the destination.', flag(progress.canWrite))
   set.gauge(
     'tandem_oplog_visible',
-    'Whether the oplog of each source shard could be read; absent once the oplog no longer matters.',
+    'Whether the last read of the oplog of every source shard succeeded; absent before the first read and from canWrite on.',
     flag(progress.oplogVisible),
   )
   set.gauge(
@@ -90,7 +90,7 @@ function addState(set: MetricSet, progress: Progress): void {
   )
 }
 
-/** Returns only names and no texts, so that an alert can show them. */
+/** Returns only names. The texts of a failure may contain addresses and namespaces, which `/metrics` must not show. */
 function failureLabels(failure: Failure): Record<string, string> {
   const { cluster, codeName } = errorDetails(failure.error, causeOfFailure(failure))
   return {
@@ -101,8 +101,8 @@ function failureLabels(failure: Failure): Record<string, string> {
   }
 }
 
-/** Adds the figures of progress. */
-function addFigures(set: MetricSet, progress: Progress): void {
+/** Adds the numbers of `progress`: lag, copy, verification, index builds, oplog, instances and differences. */
+function addProgress(set: MetricSet, progress: Progress): void {
   const { collectionCopy, verification, indexBuilding } = progress
   const sides = ['source', 'destination'] as const
   set.gauge(
@@ -122,7 +122,7 @@ function addFigures(set: MetricSet, progress: Progress): void {
   )
   set.gauge(
     'tandem_copy_copied_bytes',
-    'Bytes of documents copied by this instance, and in the coordinator also by lost instances.',
+    'Bytes of documents copied by this instance. The coordinator also includes those copied by lost instances.',
     collectionCopy?.estimatedCopiedBytes,
   )
   set.gauge(
@@ -153,28 +153,28 @@ function addFigures(set: MetricSet, progress: Progress): void {
   )
   set.gauge(
     'tandem_oplog_remaining_seconds',
-    'How long the sync could stop before the oplog of the source overwrites its position; absent while unknown.',
+    'How long the sync could stop before the oplog of the source no longer reaches back to its position; absent while unknown.',
     progress.oplogSecondsRemaining,
   )
   set.gauge(
     'tandem_converging_collections',
-    'Collections that this instance still compares with the source, and in which it writes only what differs.',
+    'Collections that this instance has not yet made equal to the source by comparing them and writing what differs.',
     progress.info === null ? null : (progress.convergingCollections ?? 0),
   )
   set.gauge(
     'tandem_instances',
-    'Instances of the sync that this one knows; those lost for more than a day are left out.',
+    'Instances of the sync as this instance observes them, by status; those lost for more than a day are not counted.',
     ...(['alive', 'lost'] as const).map((status) => labelled({ status }, progress.instances?.[status])),
   )
   set.gauge('tandem_mismatches', 'Differences that the last verdict found.', progress.mismatches)
   set.gauge(
     'tandem_differing_documents',
-    'Documents that remained different over several comparisons, and are compared again.',
+    'Documents that differed in several comparisons in a row. They are compared again.',
     progress.differingDocuments,
   )
 }
 
-/** Adds what this process has done since it was started. */
+/** Adds the work of this process since it was started, and the current depth of its lanes. */
 function addWork(set: MetricSet, meter: WorkMeter): void {
   set.gauge(
     'tandem_last_progress_timestamp_seconds',
@@ -204,7 +204,7 @@ function addWork(set: MetricSet, meter: WorkMeter): void {
   const flushes = [...meter.flushes.entries()].flatMap(([lane, durations]) =>
     durations ? [{ labels: { lane: String(lane) }, durations }] : [],
   )
-  set.histogram('tandem_lane_flush_seconds', 'Duration of reconciling one batch of a lane.', 1_000, ...flushes)
+  set.histogram('tandem_lane_flush_seconds', 'Duration of reading and writing one batch of a lane.', 1_000, ...flushes)
   const { durations } = meter
   set.histogram(
     'tandem_operation_seconds',

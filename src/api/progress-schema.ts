@@ -64,6 +64,16 @@ export const progressSchema = objectOf({
       'Seconds between the newest source event and the newest applied one; null while PAUSED, FAILED or REVERSING.',
     ),
   ),
+  lag: v.exactOptional(
+    described(
+      objectOf({
+        overallLagSeconds: integer('The value of lagTimeSeconds.'),
+        crudLagSeconds: integer('The same value.'),
+        ddlLagSeconds: integer('The same value.'),
+      }),
+      'The lag in the form of mongosync 1.21 and later. tandem applies changes of documents and DDL from one change stream, so there is only one lag. Absent if lagTimeSeconds is null.',
+    ),
+  ),
   totalEventsApplied: v.nullable(
     integer('Approximate number of change events that this process has applied; not persisted.'),
   ),
@@ -150,7 +160,7 @@ export function renderProgress(progress: Progress): RenderedProgress {
     canCommit: progress.canCommit,
     canWrite: progress.canWrite,
     info: progress.info,
-    lagTimeSeconds: progress.lagTimeSeconds === null ? null : whole(progress.lagTimeSeconds),
+    ...renderLag(progress),
     totalEventsApplied: progress.totalEventsApplied === null ? null : whole(progress.totalEventsApplied),
     collectionCopy: collectionCopy && {
       estimatedTotalBytes: whole(collectionCopy.estimatedTotalBytes),
@@ -204,6 +214,15 @@ export function renderProgress(progress: Progress): RenderedProgress {
     }),
     ...(lastRehearsal && { lastRehearsal: { ...lastRehearsal, verdict: redactUris(lastRehearsal.verdict) } }),
     ...(retrying && { retrying: { what: redactUris(retrying.what), since: retrying.since } }),
+  }
+}
+
+function renderLag({ lagTimeSeconds }: Progress): Pick<RenderedProgress, 'lagTimeSeconds' | 'lag'> {
+  if (lagTimeSeconds === null) return { lagTimeSeconds }
+  const seconds = whole(lagTimeSeconds)
+  return {
+    lagTimeSeconds: seconds,
+    lag: { overallLagSeconds: seconds, crudLagSeconds: seconds, ddlLagSeconds: seconds },
   }
 }
 

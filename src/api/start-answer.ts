@@ -1,9 +1,7 @@
 import * as v from 'valibot'
-import { warningsOfMethod } from '../domain/compare-method.ts'
-import type { StartConfiguration } from '../domain/start-request.ts'
 import { objectOf } from './strict-schema.ts'
 
-/** The answer of `POST /api/v1/start`. Most starts have no warnings, and then the answer is that of mongosync. */
+/** The answer of `POST /api/v1/start`. Without warnings it is that of mongosync. */
 export const startAnswerSchema = objectOf({
   success: v.literal(true),
   warnings: v.exactOptional(
@@ -14,7 +12,6 @@ export const startAnswerSchema = objectOf({
   ),
 })
 
-export function renderStarted(configuration: StartConfiguration): v.InferOutput<typeof startAnswerSchema> {
-  const warnings = warningsOfMethod(configuration)
+export function renderStarted(warnings: string[]): v.InferOutput<typeof startAnswerSchema> {
   return { success: true, ...(warnings.length > 0 && { warnings }) }
 }

@@ -1,7 +1,7 @@
 import pLimit from 'p-limit'
 import type { Coordination } from '../coordination/coordination.ts'
 import { readNames } from '../definitions/list-catalog.ts'
-import { listCollections, readCommitted } from '../definitions/listing.ts'
+import { listByUuid, readCommitted } from '../definitions/listing.ts'
 import { droppedByAnother } from '../definitions/missing-collections.ts'
 import { Catalog, type CatalogEntry } from '../domain/catalog.ts'
 import { both } from '../domain/in-parallel.ts'
@@ -144,8 +144,8 @@ export class SharedCatalog {
     const known = this.catalog.get(entry.uuid)
     if (!known) return false
     entry.destinationUUID = known.destinationUUID
-    const listed = await listCollections(destination, entry.database)
-    const found = listed.find((one) => one.uuid === known.destinationUUID)
+    const { destinationUUID } = known
+    const [found] = destinationUUID ? await listByUuid(destination, entry.database, [destinationUUID]) : []
     if (found) {
       this.#missed.delete(entry.uuid)
       known.name = found.name
@@ -154,8 +154,7 @@ export class SharedCatalog {
     }
     // The source is read after the destination. If a coordinator dropped the collection, the source no longer has it
     // under a selected name by now.
-    const all = await readCommitted(source, () => listCollections(source, entry.database))
-    const onSource = all.filter((one) => one.uuid === entry.uuid)
+    const onSource = await readCommitted(source, () => listByUuid(source, entry.database, [entry.uuid]))
     const selected = known.destinationUUID ? await selection.among(entry.database, onSource) : []
     if (selected.length > 0) this.#refuseMissing(known)
     else this.#missed.delete(entry.uuid)

@@ -4,19 +4,20 @@ import { type Check, ifAllowed } from './check.ts'
 
 const consequences = {
   source: {
-    message: 'its chunks move to other shards while tandem copies, and the shard disappears when it is empty',
-    remedy: 'wait until removeShard reports "completed" there, or expect a slower copy',
+    message: 'its chunks move to other shards while tandem copies, and removeShard can remove it once it is empty',
+    remedy: 'wait until removeShard reports "completed" on the source, or accept a slower copy',
   },
   destination: {
     message:
-      'tandem places nothing new on it, and its chunks stay there until the commit, because tandem stops the balancer',
-    remedy: 'wait until removeShard reports "completed" there, then start',
+      'tandem places no new data on it, and its chunks stay on it until the commit, because tandem stops the balancer',
+    remedy: 'wait until removeShard reports "completed" on the destination, then send start',
   },
 } as const
 
 /**
- * Finds shards that are being removed from their cluster. `config.shards` marks them in every release
- * (https://www.mongodb.com/docs/manual/tutorial/remove-shards-from-cluster/).
+ * Finds shards that are being removed from their cluster. In every release, `config.shards` marks them with `draining`
+ * (https://www.mongodb.com/docs/manual/tutorial/remove-shards-from-cluster/). Returns no finding for a cluster whose
+ * `config.shards` the user may not read.
  */
 export const checkDrainingShards: Check = async ({ source, destination }) => {
   const findings: Finding[] = []

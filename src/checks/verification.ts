@@ -1,4 +1,4 @@
-import { listCollections, listDatabases, listIndexes } from '../definitions/listing.ts'
+import { listCollections, listDatabases, listIndexesOf } from '../definitions/listing.ts'
 import { refuseExpiry } from '../definitions/refuse-definitions.ts'
 import { comparesHashes, warningsOfMethod } from '../domain/compare-method.ts'
 import type { Finding } from '../domain/finding.ts'
@@ -56,10 +56,12 @@ export const checkExpiry: Check = async ({ configuration, source, selection }) =
   if (!configuration.verification.enabled || configuration.buildIndexes !== 'never') return []
   const findings: Finding[] = []
   for (const database of await selection.databases(await listDatabases(source))) {
-    for (const { name, uuid } of await selection.among(database, await listCollections(source, database))) {
-      if (!uuid) continue
+    const selected = await selection.among(database, await listCollections(source, database))
+    const located = selected.flatMap(({ name, uuid }) => (uuid ? [{ database, name, uuid }] : []))
+    const indexes = await listIndexesOf(source, located)
+    for (const { name, uuid } of located) {
       const expires = async (): Promise<Finding[]> => {
-        refuseExpiry(database, name, (await listIndexes(source, database, uuid)) ?? [])
+        refuseExpiry(database, name, indexes.get(uuid) ?? [])
         return []
       }
       findings.push(...(await findingsOf(expires, { namespace: namespace(database, name) })))

@@ -20,7 +20,7 @@ import {
   readServeOptions,
   type ServeCommandOptions,
 } from './serve-options.ts'
-import type { Environment } from './settings.ts'
+import { type Environment, nearestName } from './settings.ts'
 import { renderTable } from './table.ts'
 import { addVerifyCommand } from './verify-options.ts'
 import type { WaitRequest } from './wait.ts'
@@ -62,6 +62,7 @@ export function parseCommandLine(argv: readonly string[], env: Environment, vers
     })
   }
   try {
+    refuseUnknownCommand(program, argv)
     program.parse([...argv], { from: 'user' })
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
@@ -72,6 +73,15 @@ export function parseCommandLine(argv: readonly string[], env: Environment, vers
   }
   if (result === undefined) throw new Error('the command line was parsed but no action ran')
   return result
+}
+
+/** Without this, commander would say that there are too many arguments, or that an option of the command is unknown. */
+function refuseUnknownCommand(program: Command, [first]: readonly string[]): void {
+  const names = program.commands.map((one) => one.name())
+  if (first === undefined || first.startsWith('-') || names.includes(first)) return
+  const nearest = nearestName(first, names)
+  const hint = nearest === null ? 'tandem help lists the commands' : `did you mean ${nearest}?`
+  program.error(`error: there is no command '${printable(first)}'; ${hint}`)
 }
 
 function buildProgram(version: string, env: Environment, found: (parsed: CommandLine) => void): Command {

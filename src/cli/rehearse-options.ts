@@ -20,7 +20,7 @@ export function addRehearseCommand(
     .command('rehearse')
     .description(
       'probe two clusters of yours and run a whole sync of generated data between them, in databases that are dropped again; exit code 0: passed, ' +
-        '1: failed, 2: could not begin',
+        '1: failed or interrupted, 2: could not begin, or could not write the report',
     )
     .helpOption('-h, --help', 'print this help')
   addClusterOptions(rehearse)

@@ -3,12 +3,13 @@ import { parseRemap } from '../domain/namespace-remap-rules.ts'
 import type { NamespaceRename } from '../domain/start-request.ts'
 
 /**
- * `--remap shop=store` or `--remap shop.orders=store.sales`: an element of `namespaceRemap` in the body of start, and a pair of
- * databases or collections for verify.
+ * Parses one value of `--remap` and adds it to the earlier ones. `start` and `check` send the result as `namespaceRemap`.
+ * `verify` compares the two databases or collections of each element.
+ * @param text such as `shop=store` or `shop.orders=store.sales`
+ * @param earlier the parsed values of the same option so far
+ * @throws InvalidArgumentError if the value, or its combination with the earlier ones, is not valid
  */
-
-/** Collects the values of `--remap`, which may be repeated. */
-export function collectRemap(text: string, before: NamespaceRename[] | undefined): NamespaceRename[] {
+export function collectRemap(text: string, earlier: NamespaceRename[] | undefined): NamespaceRename[] {
   const [from = '', to = '', ...more] = text.split('=')
   const [named, target] = [nameOf(from), nameOf(to)]
   const areAlike = (named?.collection === undefined) === (target?.collection === undefined)
@@ -16,7 +17,7 @@ export function collectRemap(text: string, before: NamespaceRename[] | undefined
     throw new InvalidArgumentError(
       'It must have the form source=destination, with the names of two databases or of two collections (db.collection).',
     )
-  const all = [...(before ?? []), { from: named, to: target }]
+  const all = [...(earlier ?? []), { from: named, to: target }]
   try {
     parseRemap(all)
   } catch (error) {

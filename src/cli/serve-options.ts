@@ -49,6 +49,11 @@ const ignoredOptions = [
     name: 'hotDocIDs',
     why: 'tandem writes the current version of a changed document once, however often the document has changed',
   },
+  {
+    flags: '--enableCappedCollectionHandling [boolean]',
+    name: 'enableCappedCollectionHandling',
+    why: 'tandem always syncs capped collections that the source creates',
+  },
 ]
 
 /** Adds the options of an instance, in the order in which they are printed. */

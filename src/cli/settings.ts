@@ -145,11 +145,15 @@ function holdsSecret(values: ReadonlyMap<string, unknown>): boolean {
 }
 
 function suggestion(name: string, names: readonly string[]): string {
+  const nearest = nearestName(name, names)
+  return nearest === null ? `; the options are ${names.join(', ')}` : `; did you mean ${nearest}?`
+}
+
+/** Returns the known name that is most like a misspelt one, or null if none is similar. */
+export function nearestName(name: string, names: readonly string[]): string | null {
   const ranked = names
     .map((one) => ({ one, far: distance(one.toLowerCase(), name.toLowerCase()) }))
     .sort((a, b) => a.far - b.far)
   const [nearest] = ranked
-  return nearest && nearest.far <= nearestMax
-    ? `; did you mean ${nearest.one}?`
-    : `; the options are ${names.join(', ')}`
+  return nearest && nearest.far <= nearestMax ? nearest.one : null
 }

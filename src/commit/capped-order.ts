@@ -8,7 +8,7 @@ import { FatalError, StoppedError } from '../domain/errors.ts'
 import { namespace } from '../domain/namespace.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import type { SourceCollection } from '../mongo/collection-name.ts'
+import type { CollectionToRead } from '../mongo/collection-name.ts'
 import { code, codeOf } from '../mongo/errors.ts'
 import type { RawCursor } from '../mongo/raw-cursor.ts'
 
@@ -33,7 +33,7 @@ export async function restoreCappedOrder(
     if (stopped.aborted) throw new StoppedError()
   }
   const readers: Reader[] = []
-  const open = async (cluster: Cluster, collection: SourceCollection): Promise<Reader> => {
+  const open = async (cluster: Cluster, collection: CollectionToRead): Promise<Reader> => {
     const reader = new Reader(await openNatural(cluster, collection, cluster.latest, batchSize), stopped)
     readers.push(reader)
     return reader

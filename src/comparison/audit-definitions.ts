@@ -11,6 +11,8 @@ import {
 } from '../domain/raw-bson.ts'
 import type { Difference } from './difference.ts'
 
+/** Compares the definitions of two clusters for `audit`. Values named `left` are from cluster0, `right` from cluster1. */
+
 /** A collection or view as listCollections returns it. */
 export interface Listed {
   name: string
@@ -19,8 +21,8 @@ export interface Listed {
   options: RawFields
 }
 
-/** The default values of options. The server stores some of them explicitly after a collMod. */
-const unsetOptions = readFields(
+/** The default values of options. After a collMod, the server stores some of them explicitly. */
+const defaultOptions = readFields(
   Buffer.from(
     BSON.serialize({
       validator: {},
@@ -31,15 +33,16 @@ const unsetOptions = readFields(
   ),
 )
 /**
- * A comparison ignores these options. The UUID differs between any two collections, and each server decides itself
- * whether it replicates record ids (8.1 and later).
+ * Options that the comparison ignores. Every collection has its own UUID, and each server decides by itself whether it
+ * replicates record ids (8.1 and later).
  */
 const ignoredOptions = new Set(['uuid', 'recordIdsReplicated'])
-/** The server may store these in a wider type than the one that it received. */
+/** Options that the server may store in a wider numeric type than the one that it received. */
 const numericOptions = new Set(['size', 'max', 'expireAfterSeconds'])
-/** The index format version, the namespace, and an obsolete build option. */
+/** Fields of an index that the comparison ignores: the format version, the namespace, and an obsolete build option. */
 const ignoredIndexFields = new Set(['v', 'ns', 'background'])
 
+/** Parses a document of a listCollections reply. */
 export function readListed(document: Buffer): Listed {
   const fields = readFields(document)
   const options = fieldNamed(fields, 'options')
@@ -50,7 +53,7 @@ export function readListed(document: Buffer): Listed {
   }
 }
 
-/** Returns the collation of a collection, or undefined if it is the simple one. */
+/** Returns the default collation of a collection as an embedded document, or undefined if it is the simple collation. */
 export function collationOf({ options }: Listed): TypedValue | undefined {
   const collation = fieldNamed(options, 'collation')
   return collation && stringOf(fieldNamed(readFields(embedded(collation)), 'locale')) !== 'simple'
@@ -58,8 +61,8 @@ export function collationOf({ options }: Listed): TypedValue | undefined {
     : undefined
 }
 
-export function sameCollation(ours: Listed, theirs: Listed): boolean {
-  return sameValue(collationOf(ours), collationOf(theirs), false)
+export function sameCollation(left: Listed, right: Listed): boolean {
+  return sameValue(collationOf(left), collationOf(right), false)
 }
 
 export function isCapped({ options }: Listed): boolean {
@@ -68,13 +71,13 @@ export function isCapped({ options }: Listed): boolean {
 }
 
 /**
- * Lists the options that differ. The order of the options is ignored. Values are compared byte for byte, except
- * `numericOptions`, which are compared as numbers. An option that is not set counts as its default value.
+ * Returns the options that differ. Ignores the order of the options. Compares values byte for byte, except
+ * `numericOptions`, whose numbers are compared. A missing option counts as its default value.
  */
-export function compareOptions(namespace: string, ours: Listed, theirs: Listed): Difference[] {
-  const names = differingFields(ours.options, theirs.options, (name, a, b) => {
-    const unset = fieldNamed(unsetOptions, name)
-    return sameValue(a ?? unset, b ?? unset, numericOptions.has(name))
+export function compareOptions(namespace: string, left: Listed, right: Listed): Difference[] {
+  const names = differingFields(left.options, right.options, (name, a, b) => {
+    const byDefault = fieldNamed(defaultOptions, name)
+    return sameValue(a ?? byDefault, b ?? byDefault, numericOptions.has(name))
   })
   return names
     .filter((name) => !ignoredOptions.has(name))
@@ -82,24 +85,30 @@ export function compareOptions(namespace: string, ours: Listed, theirs: Listed):
 }
 
 /**
- * Which indexes are compared.
+ * The indexes that are compared.
  *
- * all        every index
- * unhashed   all but those with a hashed field
- * id         only the index of `_id`
+ * all        Every index.
+ * unhashed   Every index without a hashed field.
+ * id         Only the `_id` index.
  */
 export type ComparedIndexes = 'all' | 'unhashed' | 'id'
 
+/**
+ * Returns the differences between the indexes of a collection. Two indexes correspond if they have the same name.
+ * Numbers are compared by value, and all other fields byte for byte.
+ * @param left the specifications of cluster0 as listIndexes returns them
+ * @param right those of cluster1
+ */
 export function compareIndexes(
   namespace: string,
-  ours: Buffer[],
-  theirs: Buffer[],
+  left: Buffer[],
+  right: Buffer[],
   compared: ComparedIndexes,
 ): Difference[] {
-  const [left, right] = [byName(ours, compared), byName(theirs, compared)]
+  const [leftIndexes, rightIndexes] = [byName(left, compared), byName(right, compared)]
   const differences: Difference[] = []
-  for (const index of [...new Set([...left.keys(), ...right.keys()])].sort()) {
-    const [a, b] = [left.get(index), right.get(index)]
+  for (const index of [...new Set([...leftIndexes.keys(), ...rightIndexes.keys()])].sort()) {
+    const [a, b] = [leftIndexes.get(index), rightIndexes.get(index)]
     if (!a) differences.push({ namespace, what: 'index', how: 'extra', index })
     else if (!b) differences.push({ namespace, what: 'index', how: 'missing', index })
     else {
@@ -128,22 +137,27 @@ function isHashed(fields: RawFields): boolean {
   return key !== undefined && readFields(embedded(key)).some(({ value }) => stringOf(value) === 'hashed')
 }
 
-/** True for the `_id` index, which may have another name in a clustered collection. */
+/**
+ * True for the `_id` index, which the server recognizes by its only field and a numeric direction. The name does not
+ * identify it, because it may have another one in a clustered collection.
+ */
 function isOnId(fields: RawFields): boolean {
   const key = fieldNamed(fields, 'key')
-  const names = key === undefined ? [] : readFields(embedded(key)).map(({ name }) => name)
-  return names.length === 1 && names[0] === '_id'
+  const [first, second] = key === undefined ? [] : readFields(embedded(key))
+  return first?.name === '_id' && second === undefined && numberOf(first.value) !== undefined
 }
 
+/** Returns the names of the fields for which `same` is false, in alphabetical order. */
 function differingFields(
-  ours: RawFields,
-  theirs: RawFields,
+  left: RawFields,
+  right: RawFields,
   same: (name: string, a: TypedValue | undefined, b: TypedValue | undefined) => boolean,
 ): string[] {
-  const names = new Set([...ours, ...theirs].map(({ name }) => name))
-  return [...names].sort().filter((name) => !same(name, fieldNamed(ours, name), fieldNamed(theirs, name)))
+  const names = new Set([...left, ...right].map(({ name }) => name))
+  return [...names].sort().filter((name) => !same(name, fieldNamed(left, name), fieldNamed(right, name)))
 }
 
+/** @param byNumber true if numbers of different types are equal when their values are equal */
 function sameValue(a: TypedValue | undefined, b: TypedValue | undefined, byNumber: boolean): boolean {
   if (a === undefined || b === undefined) return a === b
   if (a.equals(b)) return true
@@ -152,14 +166,14 @@ function sameValue(a: TypedValue | undefined, b: TypedValue | undefined, byNumbe
 }
 
 /**
- * True if both keys have the same fields in the same order. Directions are compared by value, because 1 and 1.0 are the
- * same direction.
+ * True if both keys have the same fields in the same order, each with the same direction or index type. Directions are
+ * compared by value, because 1 and 1.0 are the same direction.
  */
 function sameKey(a: TypedValue | undefined, b: TypedValue | undefined): boolean {
   if (a === undefined || b === undefined) return a === b
-  const [ours, theirs] = [readFields(embedded(a)), readFields(embedded(b))]
+  const [left, right] = [readFields(embedded(a)), readFields(embedded(b))]
   return (
-    ours.length === theirs.length &&
-    ours.every(({ name, value }, at) => name === theirs[at]?.name && sameValue(value, theirs[at]?.value, true))
+    left.length === right.length &&
+    left.every(({ name, value }, at) => name === right[at]?.name && sameValue(value, right[at]?.value, true))
   )
 }

@@ -13,7 +13,8 @@ import { type CopySegmentParts, copySegment } from './copy-segment.ts'
 import { planCopy } from './plan-copy.ts'
 import { SegmentProgress } from './segment-progress.ts'
 
-const plansAtOnce = 8
+/** Number of collections whose size is read in parallel. Over distance, each read takes a round trip. */
+const plansAtOnce = 16
 /** The pause after a background read of the unfinished segments, as a multiple of the duration of that read. */
 const pauseFactor = 9
 /** Upper limit of that pause. A read that was blocked takes long, although it costs the server little. */

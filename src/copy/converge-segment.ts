@@ -9,7 +9,7 @@ import type { CatalogEntry, Segment } from '../domain/catalog.ts'
 import { StoppedError } from '../domain/errors.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import { isKeyed } from '../domain/shard-key.ts'
-import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
+import { type CollectionToRead, renamedTo } from '../mongo/collection-name.ts'
 import { TransientReplyError } from '../mongo/errors.ts'
 import type { RawCursor } from '../mongo/raw-cursor.ts'
 import { type Progressed, retry } from '../mongo/retry.ts'
@@ -224,7 +224,7 @@ class SegmentConvergence {
    * Reads the collection of one side. After a rename or drop on the destination, this updates the entry and throws an
    * error that makes the caller retry. The caller handles a rename or drop on the source.
    */
-  async #readFrom<T>(side: Side, read: (collection: SourceCollection) => Promise<T>): Promise<T> {
+  async #readFrom<T>(side: Side, read: (collection: CollectionToRead) => Promise<T>): Promise<T> {
     const { database, sourceName, uuid } = this.#entry
     if (side === 'source') return await read({ database, name: sourceName, uuid })
     return await read(targetOf(this.#entry)).catch(async (error) => {

@@ -10,34 +10,41 @@ import { movedOnDestination } from './segment-writes.ts'
 type Parts = Pick<CopySegmentParts, 'source' | 'destination' | 'locate'>
 
 /**
- * After a read in natural order has started again from the beginning, skips documents that already exist on the
- * destination. A read of the destination's `_id` index costs less than inserts that the server refuses. An existing
- * document is at least as new as the one that was read. The same holds when the server refuses an insert.
+ * Skips documents that already exist on the destination, when a segment is read in natural order again after an
+ * interruption. While most documents of the last batch existed, it looks the `_id`s of the next batch up on the
+ * destination, because a read of the `_id` index there costs less than inserts that the server refuses. Otherwise the
+ * copy inserts all documents of a batch. Neither way replaces an existing document, which is at least as new as the one
+ * that was read: an earlier attempt of the copy or an event wrote it.
  */
 export class CopiedBefore {
   readonly #parts: Parts
   readonly #entry: CatalogEntry
-  /** True if most documents of the next batch probably exist on the destination. */
-  #asks: boolean
+  /** True if most documents of the next batch probably exist on the destination, so their `_id`s are looked up there. */
+  #looksUp: boolean
 
-  private constructor(parts: Parts, entry: CatalogEntry, asks: boolean) {
+  private constructor(parts: Parts, entry: CatalogEntry, looksUp: boolean) {
     this.#parts = parts
     this.#entry = entry
-    this.#asks = asks
+    this.#looksUp = looksUp
   }
 
   /**
-   * Returns null for a segment without `natural`, and for a collection in which another document may have the same
-   * `_id`: there, an existing `_id` does not prove that this document exists.
+   * Returns null for a segment that is read in `_id` order, and for a collection in which two shards may have documents
+   * with the same `_id`. In such a collection, an existing `_id` does not prove that this document exists.
    */
   static of(parts: Parts, entry: CatalogEntry, segment: Segment): CopiedBefore | null {
     if (!segment.natural || mayRepeatIds(parts.source, parts.destination, entry)) return null
-    return new CopiedBefore(parts, entry, segment.attempts > 1 && segment.documents === 0)
+    // `openSegment` has set `documents` to 0 if the read starts at the beginning.
+    const beginsAgain = segment.attempts > 1 && segment.documents === 0
+    return new CopiedBefore(parts, entry, beginsAgain)
   }
 
-  /** Returns the documents of a batch that may be missing on the destination. */
-  async without(documents: Buffer[]): Promise<Buffer[]> {
-    if (!this.#asks) return documents
+  /**
+   * Returns the documents of a batch that must be inserted: those that do not exist on the destination or, without a
+   * lookup, all of them. Throws a transient error if the collection was renamed or dropped on the destination.
+   */
+  async missing(documents: Buffer[]): Promise<Buffer[]> {
+    if (!this.#looksUp) return documents
     const idElements = documents.map(idElementOf)
     const existing = await existingIds(this.#parts.destination, targetOf(this.#entry), idElements).catch(
       async (error) => {
@@ -45,16 +52,16 @@ export class CopiedBefore {
       },
     )
     const missing = documents.filter((_, at) => !existing.has(identityKey(idElements[at] as Buffer)))
-    this.#asks = missing.length * 2 < documents.length
+    this.#looksUp = missing.length * 2 < documents.length
     return missing
   }
 
   /**
    * Called after an insert.
    * @param documents the number of documents in the insert
-   * @param existing the number of documents that were refused because they exist
+   * @param existing the number of documents that the server refused because they exist
    */
   inserted(documents: number, existing: number): void {
-    if (existing * 2 > documents) this.#asks = true
+    if (existing * 2 > documents) this.#looksUp = true
   }
 }

@@ -5,7 +5,7 @@ import type { TypedValue } from '../domain/raw-bson.ts'
 import { mayRepeatIds } from '../domain/shard-key.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
-import type { SourceCollection } from '../mongo/collection-name.ts'
+import type { CollectionToRead } from '../mongo/collection-name.ts'
 import { recordIdsOf } from '../mongo/sample.ts'
 
 /**
@@ -47,7 +47,7 @@ export class CopyOrder {
       return obstacle === null ? { order: 'natural', reason: 'requested' } : { order: '_id', reason: obstacle }
     }
     if (!this.#mayDetect(entry)) return null
-    const collection: SourceCollection = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
+    const collection: CollectionToRead = { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
     const recordIds = await recordIdsOf(this.#clusters.source, collection, evenly(ids, examinedMax))
     return isRandomOrder(recordIds) ? { order: 'natural', reason: 'random _id' } : null
   }

@@ -13,7 +13,7 @@ import { StoppedError } from '../domain/errors.ts'
 import { bsonType } from '../domain/raw-bson.ts'
 import { isKeyed, mayRepeatIds } from '../domain/shard-key.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import { renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
+import { type CollectionToRead, renamedTo } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import { measured } from '../mongo/measured.ts'
 import { type Progressed, retry } from '../mongo/retry.ts'
@@ -132,7 +132,7 @@ async function copyMaxKey(
   parts: CopySegmentParts,
   entry: CatalogEntry,
   segment: Segment,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   adjacentIds: AdjacentIds | null,
 ): Promise<void> {
   for await (const documents of readMaxKey(parts.source, collection, parts.startTime)) {
@@ -177,7 +177,7 @@ async function writeBatch(
   read: Buffer[],
   copied: CopiedBefore | null,
 ): Promise<boolean> {
-  const documents = copied ? await copied.without(read) : read
+  const documents = copied ? await copied.missing(read) : read
   if (documents.length === 0) return true
   const failed = await insertInto(parts, entry, documents)
   if (!failed) return false

@@ -3,6 +3,7 @@ import type { BuildIndexes } from '../domain/build-indexes.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import { collModOptions, optionsWhileDeferred } from '../domain/definition.ts'
 import { assert, FatalError } from '../domain/errors.ts'
+import { inParallel } from '../domain/in-parallel.ts'
 import { namespace } from '../domain/namespace.ts'
 import type { NamespaceRemap } from '../domain/namespace-remap.ts'
 import { notLost } from '../domain/not-lost.ts'
@@ -15,8 +16,16 @@ import { toUuid } from '../mongo/uuid.ts'
 import { createNamespace, withoutCaseConflict } from './create-namespace.ts'
 import { DestinationIndexes } from './destination-indexes.ts'
 import type { DestinationSharding } from './destination-sharding.ts'
-import { type ListedCollection, listCollections, nameOfCollection } from './listing.ts'
+import { type ListedCollection, listCollections, listNamed, listViews, nameOfCollection } from './listing.ts'
 import { refuseLongName } from './refuse-definitions.ts'
+
+/**
+ * Number of collections of a database that are created in parallel. While several creations wait for each other, a server of
+ * 6.0 copies its list of all collections only once for them.
+ */
+const createdAtOnce = 16
+/** Number of new collections whose indexes are built, or that are sharded, in parallel. */
+const completedAtOnce = 8
 
 /**
  * Writes definitions to the destination without their deferred options. Every command on an existing collection names
@@ -41,13 +50,30 @@ export class DestinationDefinitions {
   }
 
   /**
-   * Creates the collection, sets `entry.destinationUUID`, builds the indexes (unless they are built after the copy),
-   * and shards the collection if the entry has a shard key.
+   * Creates the collections of one database, sets `destinationUUID` of each entry, builds the indexes (unless they are built
+   * after the copy), and shards the collections whose entry has a shard key. Reads the UUIDs of all of them with one command,
+   * because over distance a command for each collection takes as long as its creation.
    */
-  async create(entry: CatalogEntry): Promise<void> {
+  async create(database: string, entries: readonly CatalogEntry[]): Promise<void> {
+    await this.#assignPrimary(database)
+    await inParallel(createdAtOnce, [...entries], (entry) => this.#createEmpty(entry))
+    const names = entries.map(({ name }) => name)
+    const created = new Map((await listNamed(this.#cluster, database, names)).map(({ name, uuid }) => [name, uuid]))
+    for (const entry of entries) {
+      const uuid = created.get(entry.name)
+      if (uuid === undefined) throw new TransientReplyError(`${entry.name} is not listed right after its creation`)
+      entry.destinationUUID = uuid
+    }
+    await inParallel(completedAtOnce, [...entries], async (entry) => {
+      await this.indexes.create(entry)
+      // shardCollection builds a missing index for the shard key, because the collection is still empty.
+      await this.sharding?.distribute(entry)
+    })
+  }
+
+  async #createEmpty(entry: CatalogEntry): Promise<void> {
     const options: Document = {}
     for (const { name, value } of optionsWhileDeferred(entry.wanted.options)) options[name] = new RawValue(value)
-    await this.#assignPrimary(entry.database)
     const create = () => createNamespace(this.#cluster, entry.database, entry.name, options, this.isOurs)
     try {
       await create()
@@ -56,12 +82,6 @@ export class DestinationDefinitions {
       await this.dropUnrecorded(entry.database, entry.name)
       await create()
     }
-    const [created] = await listCollections(this.#cluster, entry.database, entry.name)
-    if (!created) throw new TransientReplyError(`${entry.name} is not listed right after its creation`)
-    entry.destinationUUID = created.uuid
-    await this.indexes.create(entry)
-    // shardCollection builds a missing index for the shard key, because the collection is still empty.
-    await this.sharding?.distribute(entry)
   }
 
   /**
@@ -160,7 +180,7 @@ export class DestinationDefinitions {
   }
 
   async views(database: string): Promise<ListedCollection[]> {
-    return (await listCollections(this.#cluster, database)).filter((one) => one.type === 'view')
+    return await listViews(this.#cluster, database)
   }
 
   /** On a sharded destination, creates the database on a chosen primary shard unless it exists. */

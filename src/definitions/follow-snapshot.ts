@@ -21,8 +21,8 @@ import { changedAfterCommitPoint, refuseExpiry, refuseUnsupported } from './refu
 import { ReplacingCollections } from './replacing-collections.ts'
 import { awaitsShardKey, type ShardingEntries, wantedShardKey } from './sharding.ts'
 
-/** Number of collections that are created in parallel. */
-const createdAtOnce = 8
+/** The UUIDs of this many new collections are stored together. An interruption makes tandem create at most these again. */
+const createdTogether = 500
 /** Number of collections whose changes are followed in parallel: the server's default of `maxNumActiveUserIndexBuilds`. */
 const followedAtOnce = 3
 
@@ -269,15 +269,16 @@ export class SnapshotFollower {
     await this.#metadata.collections.save(intents)
     // The intents enter the catalog now, because a retry may find these collections dropped or renamed on the source.
     for (const entry of intents) if (!this.#catalog.get(entry.uuid)) this.#catalog.add(entry)
-    try {
-      await inParallel(createdAtOnce, intents, async (entry) => {
-        await this.#destination.create(entry)
-      })
-      await this.#metadata.collections.save(intents)
-    } catch (error) {
-      // A UUID counts only when it is stored. A collection whose UUID is not stored is empty and is created again.
-      for (const entry of intents) entry.destinationUUID = null
-      throw error
+    for (let from = 0; from < intents.length; from += createdTogether) {
+      const together = intents.slice(from, from + createdTogether)
+      try {
+        await this.#destination.create(database, together)
+        await this.#metadata.collections.save(together)
+      } catch (error) {
+        // A UUID counts only when it is stored. A collection whose UUID is not stored is empty and is created again.
+        for (const entry of together) entry.destinationUUID = null
+        throw error
+      }
     }
     return { created, upToDate }
   }

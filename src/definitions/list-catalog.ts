@@ -1,6 +1,7 @@
 import { type IndexSpecification, secondaryIndexes } from '../domain/definition.ts'
 import { type ExistingDefinition, existingIndexes } from '../domain/existing-indexes.ts'
 import { inParallel } from '../domain/in-parallel.ts'
+import { inSlices } from '../domain/in-slices.ts'
 import { internalDatabasePatterns, isUserCollection, namespace, splitNamespace } from '../domain/namespace.ts'
 import {
   embedded,
@@ -182,8 +183,7 @@ async function readCatalog(cluster: Cluster, only?: string): Promise<ClusterCata
     return null
   }
   const catalog: ClusterCatalog = new Map()
-  for (const row of rows) {
-    const read = readRow(row)
+  for (const read of await inSlices(rows, readRow)) {
     // This release of the server uses another row format.
     if (!read) return null
     const { database, collection } = splitNamespace(names.namespaceOnSource(namespace(read.database, read.entry.name)))

@@ -2,7 +2,9 @@ import { isDeepStrictEqual } from 'node:util'
 import type { Document, UUID } from 'mongodb'
 import { type IndexSpecification, secondaryIndexes } from '../domain/definition.ts'
 import { both, inParallel } from '../domain/in-parallel.ts'
+import { inSlices } from '../domain/in-slices.ts'
 import { isUserCollection, isUserDatabase, namespace, splitNamespace } from '../domain/namespace.ts'
+import type { NamespaceRemap } from '../domain/namespace-remap.ts'
 import { embedded, fieldNamed, type RawFields, readFields, stringOf } from '../domain/raw-bson.ts'
 import type { Cluster } from '../mongo/cluster.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
@@ -39,19 +41,52 @@ export async function listExistingDatabases(cluster: Cluster): Promise<string[]>
 }
 
 /**
- * Returns all user collections and views of a database, with options as raw bytes. One reply shows one point in time. If
- * the destination has renamed collections of the database in other databases, each of these is read too, at its own time.
+ * Returns the collections and views of a database for which `isListed` is true, with options as raw bytes. The result shows
+ * one point in time. If the destination has renamed collections of the database in other databases, each of these is read too, at its own time.
+ * @param name returns only the collection or view with this name
  */
 export async function listCollections(cluster: Cluster, database: string, name?: string): Promise<ListedCollection[]> {
-  if (name === undefined) return await listMatching(cluster, database)
-  const there = splitNamespace(cluster.names.namespaceOnDestination(namespace(database, name)))
-  const filter = { filter: { name: there.collection } }
-  return await listMatching(cluster, database, filter, [cluster.names.onSource(there.database)])
+  return await (name === undefined ? listMatching(cluster, database) : listNamed(cluster, database, [name]))
 }
 
-/** Returns the current name of the collection with this UUID, or null if the collection does not exist. */
+/** Returns those of these user collections and views that exist. The server looks them up by name and lists no others. */
+export async function listNamed(
+  cluster: Cluster,
+  database: string,
+  names: readonly string[],
+): Promise<ListedCollection[]> {
+  const byPlace = new Map<string, string[]>()
+  for (const name of names) {
+    const there = splitNamespace(cluster.names.namespaceOnDestination(namespace(database, name)))
+    const place = cluster.names.onSource(there.database)
+    const found = byPlace.get(place) ?? []
+    found.push(there.collection)
+    byPlace.set(place, found)
+  }
+  const listed = await Promise.all(
+    [...byPlace].map(([place, $in]) => listMatching(cluster, database, { filter: { name: { $in } } }, [place])),
+  )
+  return listed.flat()
+}
+
+/** Returns the views of a database. The reply does not contain its collections, of which there may be very many. */
+export async function listViews(cluster: Cluster, database: string): Promise<ListedCollection[]> {
+  return await listMatching(cluster, database, { filter: { type: 'view' } })
+}
+
+/** Returns those of these collections that exist. The reply contains no others. An empty UUID, as of a view, matches none. */
+export async function listByUuid(
+  cluster: Cluster,
+  database: string,
+  uuids: readonly string[],
+): Promise<ListedCollection[]> {
+  const wanted = uuids.filter((uuid) => uuid !== '').map(toUuid)
+  return await listMatching(cluster, database, { filter: { 'info.uuid': { $in: wanted } } })
+}
+
+/** Returns the current name of the collection with this UUID, or null if the database has no such collection. */
 export async function nameOfCollection(cluster: Cluster, database: string, uuid: string): Promise<string | null> {
-  const [found] = await listMatching(cluster, database, { filter: { 'info.uuid': toUuid(uuid) } })
+  const [found] = await listByUuid(cluster, database, [uuid])
   return found?.name ?? null
 }
 
@@ -78,31 +113,35 @@ async function listPlace(
     cursor: { batchSize: 1_000_000 },
   })
   const there = cluster.names.onDestination(place)
-  const listed: (ListedCollection & { database: string })[] = []
-  for (const bytes of documents) {
-    const fields = readFields(bytes)
-    const listedName = stringOf(fieldNamed(fields, 'name')) ?? ''
-    const type = stringOf(fieldNamed(fields, 'type')) ?? 'collection'
-    if (!isListed(listedName)) continue
-    const info = fieldNamed(fields, 'info')
-    const uuid = info ? fieldNamed(readFields(embedded(info)), 'uuid') : undefined
-    const options = fieldNamed(fields, 'options')
-    const { database, collection } = splitNamespace(cluster.names.namespaceOnSource(namespace(there, listedName)))
-    listed.push({
-      database,
-      name: collection,
-      type,
-      uuid: uuid ? uuid.latin1Slice(6) : '',
-      options: options ? readFields(embedded(options)) : [],
-    })
+  return (await inSlices(documents, (one) => toListed(one, cluster.names, there))).filter((one) => one !== null)
+}
+
+/** @param there the name on the cluster of the database that has the collection */
+function toListed(
+  document: Buffer,
+  names: NamespaceRemap,
+  there: string,
+): (ListedCollection & { database: string }) | null {
+  const fields = readFields(document)
+  const listedName = stringOf(fieldNamed(fields, 'name')) ?? ''
+  if (!isListed(listedName)) return null
+  const info = fieldNamed(fields, 'info')
+  const uuid = info ? fieldNamed(readFields(embedded(info)), 'uuid') : undefined
+  const options = fieldNamed(fields, 'options')
+  const { database, collection } = splitNamespace(names.namespaceOnSource(namespace(there, listedName)))
+  return {
+    database,
+    name: collection,
+    type: stringOf(fieldNamed(fields, 'type')) ?? 'collection',
+    uuid: uuid ? uuid.latin1Slice(6) : '',
+    options: options ? readFields(embedded(options)) : [],
   }
-  return listed
 }
 
 /**
  * Returns the finished secondary indexes of a collection, as raw specifications, or null if the collection does not
- * exist. Builds in progress, which `includeBuildUUIDs` marks, are omitted: their createIndexes events arrive when they
- * end.
+ * exist. Index builds in progress, which `includeBuildUUIDs` marks, are omitted: the source emits their createIndexes
+ * events when they end. Throws TransientReplyError if the collection was renamed during a read through mongos.
  */
 export async function listIndexes(
   cluster: Cluster,
@@ -116,7 +155,7 @@ export async function listIndexes(
   return finishedIndexes(documents)
 }
 
-/** Number of parallel commands. They use only a part of the client's 64 connections, which all modules share. */
+/** Number of parallel commands. They use only some of the client's 64 connections, which all modules share. */
 const indexesAtOnce = 16
 
 /** A collection, with its name in a recent listing. */
@@ -127,8 +166,9 @@ export interface Located {
 }
 
 /**
- * Reads the finished secondary indexes of these collections in parallel, by UUID. A dropped collection has no indexes.
- * Throws TransientReplyError when a collection was renamed during the read.
+ * Reads the finished secondary indexes of these collections in parallel, and returns them by the collection's UUID. The
+ * list of a dropped collection is empty. Throws TransientReplyError if a collection was renamed during a read through
+ * mongos.
  * @param width number of parallel commands
  */
 export async function listIndexesOf(
@@ -192,7 +232,7 @@ async function readIndexesIn(cluster: Cluster, database: string, collection: UUI
   }
 }
 
-/** Reads by name, because mongos accepts no UUID here. The name must belong to the collection before and after the read. */
+/** Reads by name, because mongos does not accept a UUID. The name must belong to the collection before and after the read. */
 async function readIndexesByName(cluster: Cluster, database: string, uuid: string): Promise<Buffer[] | null> {
   const name = await nameOfCollection(cluster, database, uuid)
   if (name === null) return null
@@ -209,11 +249,12 @@ async function readIndexesByName(cluster: Cluster, database: string, uuid: strin
  * back. A majority-acknowledged oplog no-op after the read, by the same primary in the same term, commits everything
  * before it.
  *
- * mongos does not report which primary answered. There, `read` runs again after the no-op. By then, every shard's
- * primary has committed the no-op, and mongos has located that primary. A result that both reads return is therefore
- * committed.
- * @param before work that must have ended before `read` begins, such as another no-op. On a replica set it runs beside
- * another command and adds no round trip
+ * mongos does not report which primary answered, so on a sharded cluster `read` runs again after the no-op. By then, the
+ * primary of every shard has committed the no-op, and mongos knows these primaries. A result that both reads return is
+ * therefore committed. If the results differ, TransientReplyError is thrown.
+ * @param before work that must have ended before `read` begins, such as another no-op. On a replica set it runs in
+ * parallel with the command that identifies the primary, so it adds no round trip
+ * @throws TransientReplyError if the result may be rolled back
  */
 export async function readCommitted<T>(
   cluster: Cluster,
@@ -225,7 +266,7 @@ export async function readCommitted<T>(
   return result
 }
 
-/** A result of a read of the catalog. It may be used irrevocably only when `proven` has resolved. */
+/** The result of a read of the catalog. Nothing irreversible may depend on it before `proven` has resolved. */
 export interface Unproven<T> {
   result: T
   /** Rejects with TransientReplyError if the result may be rolled back. */
@@ -233,8 +274,10 @@ export interface Unproven<T> {
 }
 
 /**
- * Like `readCommitted`, but resolves before the proof, so that work which can be repeated does not wait for it.
- * @param election the result of `electionOf` before the read; by default it is read here
+ * Like `readCommitted`, but on a replica set it resolves before the proof, so that work that can be repeated does not wait
+ * for the proof. On a sharded cluster the result is already proven.
+ * @param election the result of `electionOf` before the read; by default it is read here. It is not used on a sharded
+ * cluster
  */
 export async function readUnproven<T>(
   cluster: Cluster,
@@ -252,29 +295,35 @@ export async function readUnproven<T>(
   const [elected] = await both(election ?? electionOf(cluster), before())
   const result = await read()
   const proven = proveElected(cluster, elected)
+  // If the caller fails before it awaits `proven`, a rejection must not end the process.
   proven.catch(() => {})
   return { result, proven }
 }
 
 async function proveElected(cluster: Cluster, election: string): Promise<void> {
   await appendOplogNote(cluster, 'catalog read')
-  // This must not run in parallel with the no-op, which another primary could acknowledge after this reply.
+  // This read must follow the no-op. In parallel, another primary could acknowledge the no-op after this reply.
   if (election !== (await electionOf(cluster))) {
     throw new TransientReplyError('the primary changed during a catalog read')
   }
 }
 
 /**
- * Confirms that a collection is gone after a command reported this. The command read the primary's current catalog, so
- * the drop may still be rolled back, and no event would report the rollback. Throws TransientReplyError if the
- * collection exists.
+ * Confirms that a collection of the source is gone after a command has reported this. The command read the primary's
+ * current catalog, so the drop may still be rolled back, and no event would report the rollback.
+ * @throws TransientReplyError if the collection exists. Its drop was rolled back, or a source older than 6.0 has renamed
+ * it within the database (`unlessGone`)
  */
 export async function proveGone(cluster: Cluster, database: string, uuid: string): Promise<void> {
-  const listed = await readCommitted(cluster, () => listCollections(cluster, database))
-  if (listed.some((one) => one.uuid === uuid)) throw new TransientReplyError('a drop on the source was rolled back')
+  const listed = await readCommitted(cluster, () => listByUuid(cluster, database, [uuid]))
+  if (listed.length > 0) {
+    throw new TransientReplyError(
+      'the collection still exists on the source: its drop was rolled back, or it was renamed',
+    )
+  }
 }
 
-/** Identifies the primary and its term, on a replica set. */
+/** Returns a text that identifies the primary of a replica set and its term. */
 export async function electionOf(cluster: Cluster): Promise<string> {
   const hello = await cluster.read('admin', { hello: 1 })
   return String(hello['electionId'])

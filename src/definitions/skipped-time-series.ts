@@ -8,8 +8,8 @@ import { listCollections, listDatabases } from './listing.ts'
 const atOnce = 4
 
 /**
- * Returns the namespaces of the source's time-series collections that the filters select and that the sync skips,
- * sorted.
+ * Returns the namespaces of the source's time-series collections that the filters select but the sync skips, in
+ * alphabetical order. Returns an empty list if the sync does not skip time-series collections.
  */
 export async function findSkippedTimeSeries(source: Cluster, selection: Selection): Promise<string[]> {
   if (!selection.skipsTimeSeries) return []

@@ -22,17 +22,19 @@ export interface TakeOverParts {
   deferredOptions: DeferredOptions
   destinationDefinitions: DestinationDefinitions
   context: RetryContext
-  /** The collections of a replica set that become sharded on the destination. */
+  /** The collections that the start request shards on the destination of a replica set. */
   shardingEntries: ShardingEntries
 }
 
 /**
- * Prepares a destination that already has data, at the start of a sync (`existingData: converge`) and when its filters are
- * changed. Called before definitions are reconciled. Collections that can be made equal enter the catalog with their
- * present definition, so that the reconciliation changes only what differs. A view whose name a view of the source has is
- * kept. All other selected collections and views are dropped. Namespaces that are not selected are not changed.
+ * Prepares a destination that already has data, at the start of a sync (`existingData: converge`) and when the filters
+ * of the sync are changed. It must be called before definitions are reconciled. A collection that can be made equal to
+ * its counterpart on the source enters the catalog with its existing definition, so that the reconciliation changes only
+ * what differs. A view is kept if the source has a selected view with the same name. All other selected collections and
+ * views are dropped. A time-series collection that the sync skips is also dropped if a selected namespace of the source
+ * has its name. No other namespace is changed.
  *
- * This is repeatable. Once its entry is stored, a collection belongs to tandem and is never dropped here.
+ * The call may be repeated: a collection whose entry is stored belongs to tandem and is not dropped.
  */
 export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
   const { destination, selection, catalog, deferredOptions, context } = parts
@@ -42,7 +44,8 @@ export async function takeOverExisting(parts: TakeOverParts): Promise<void> {
   for (const database of databases) {
     await retry(`taking over ${database}`, context, () => takeOverDatabase(parts, database))
   }
-  // During the sync, a TTL index would delete documents, and a unique index would refuse some.
+  // During the sync, a TTL index would delete documents, and a unique index would refuse documents. These options are
+  // therefore deferred until the commit.
   await deferredOptions.deferAll(catalog.entries().filter(({ converging }) => converging))
 }
 
@@ -58,13 +61,13 @@ async function takeOverDatabase(parts: TakeOverParts, database: string): Promise
     const { name, type, uuid } = found
     if (type === 'collection' && ours.has(uuid)) continue
     const known = counterpart && catalog.get(counterpart.uuid)
-    // A crash may have left an entry without a destination UUID whose collection exists and is empty. The
-    // reconciliation creates it again.
+    // After a crash, an entry may have no destination UUID although its collection was created. That collection is
+    // empty, and the reconciliation drops it and creates it again.
     if (known && !known.destinationUUID) continue
     if (fate === 'converged' && type === 'view') continue
     throwIfResharding(destination, distribution)
-    // If `known` is set, the catalog already has the counterpart under a former name. The namespace that now has its
-    // name is dropped, and the reconciliation then renames tandem's collection.
+    // If `known` is set, the catalog assigns another collection of the destination to the counterpart, usually under a
+    // former name. The namespace that was found is dropped, so that the reconciliation can rename that collection.
     if (fate === 'converged' && counterpart && !known) pairs.push({ found, wanted: counterpart, distribution })
     else {
       await destination.write(database, { drop: name, ...(uuid && { collectionUUID: toUuid(uuid) }) })

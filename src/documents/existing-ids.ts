@@ -1,5 +1,5 @@
 import type { Cluster } from '../mongo/cluster.ts'
-import type { SourceCollection } from '../mongo/collection-name.ts'
+import type { CollectionToRead } from '../mongo/collection-name.ts'
 import { type IdentityKey, idElementOf, identityKey, idOf } from './identity.ts'
 import { readDocuments } from './read-documents.ts'
 
@@ -9,7 +9,7 @@ import { readDocuments } from './read-documents.ts'
  */
 export async function existingIds(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   idElements: Buffer[],
 ): Promise<Set<IdentityKey>> {
   const existing = new Set<IdentityKey>()

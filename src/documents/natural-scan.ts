@@ -2,7 +2,7 @@ import { BSON, type ClientSession, ReadPreference } from 'mongodb'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import type { NaturalRead } from '../domain/natural-order.ts'
 import type { Cluster } from '../mongo/cluster.ts'
-import type { SourceCollection } from '../mongo/collection-name.ts'
+import type { CollectionToRead } from '../mongo/collection-name.ts'
 import { code, codeOf, TransientReplyError } from '../mongo/errors.ts'
 import type { RawBatch, RawCursor } from '../mongo/raw-cursor.ts'
 import { stayAtOneMember } from '../mongo/same-server.ts'
@@ -45,7 +45,7 @@ export class NaturalScan {
    */
   static async open(
     cluster: Cluster,
-    collection: SourceCollection,
+    collection: CollectionToRead,
     notBefore: ClusterTime,
     batchSize: number,
     { server: expected, tokens }: Pick<NaturalRead, 'server' | 'tokens'>,

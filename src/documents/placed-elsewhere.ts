@@ -8,9 +8,9 @@ import { type RequestedDocuments, readDocuments } from './read-documents.ts'
 import { movedText, targetOf } from './write-identities.ts'
 
 /**
- * Returns the identities of those documents that the destination holds, or may hold, with different shard key values.
- * This includes documents whose shard key values a filter cannot express, and documents whose values on the destination
- * are equal but encoded differently.
+ * Returns the identities of those documents that have, or may have, different shard key values on the destination. This
+ * includes documents with shard key values that a filter cannot express, and documents whose values on the destination
+ * are equal but encoded differently. Returns none for a collection that is not sharded on the destination.
  * @throws MovedError if the destination's collection is not in the entry's namespace
  */
 export async function placedElsewhere(
@@ -35,7 +35,7 @@ export async function placedElsewhere(
   return elsewhere
 }
 
-/** Where a document is stored. */
+/** The `_id` and the shard key values of a stored document. The values determine the shard on which it is stored. */
 export interface Place {
   idElement: Buffer
   /** The document's shard key values, in the order of the fields of the key. */
@@ -43,8 +43,9 @@ export interface Place {
 }
 
 /**
- * Returns the places of all documents that the destination has with these `_id`s. Keeps only the place of each document,
- * because the server returns whole top-level fields, which may be large if the key is a nested field.
+ * Returns the places of all documents that the destination has with these `_id`s. Several shards may have a document with
+ * the same `_id`. Only the places are kept in memory, because the server returns whole top-level fields, which may be
+ * large if a field of the key is nested in them.
  * @throws MovedError if the destination's collection is not in the entry's namespace
  */
 export async function existingPlaces(
@@ -57,7 +58,7 @@ export async function existingPlaces(
   const fields = [...new Set(key.map(({ path }) => path.split('.')[0] as string))]
   const found: Place[] = []
   for await (const batch of readExisting(destination, entry, { ids, fields })) {
-    // The place contains copies, because a slice of the document's buffer would keep the whole buffer in memory.
+    // A place contains copies, because a slice of the document's buffer would keep the whole buffer in memory.
     for (const document of batch)
       found.push({ idElement: Buffer.from(idElementOf(document)), values: shardKeyValues(document, key) })
   }
@@ -65,7 +66,7 @@ export async function existingPlaces(
 }
 
 /**
- * Reads documents of the destination.
+ * Reads documents of the destination, with all changes up to its newest known operation time.
  * @throws MovedError if the destination's collection is not in the entry's namespace
  */
 export async function* readExisting(
@@ -76,13 +77,14 @@ export async function* readExisting(
   try {
     yield* readDocuments(destination, targetOf(entry), requested, destination.latest)
   } catch (error) {
-    // Throws the same error as a write does, so that the caller looks for the collection on the destination and not on
-    // the source.
+    // A write throws the same error. The caller therefore looks for the collection on the destination and not on the
+    // source.
     if (renamedTo(error) !== undefined) throw new MovedError(movedText(destination, entry, error))
     throw error
   }
 }
 
+/** Returns a text that is equal for equal values only. The length of each value shows where the next one begins. */
 function textOf(values: readonly TypedValue[]): string {
   return values.map((value) => `${value.length}:${value.latin1Slice()}`).join()
 }

@@ -2,7 +2,7 @@ import { type ClientSession, type Document, ReadPreference } from 'mongodb'
 import { type ClusterTime, laterOf } from '../domain/cluster-time.ts'
 import { bsonType, type TypedValue } from '../domain/raw-bson.ts'
 import { type Cluster, toTimestamp } from '../mongo/cluster.ts'
-import { type SourceCollection, unlessGone } from '../mongo/collection-name.ts'
+import { type CollectionToRead, unlessGone } from '../mongo/collection-name.ts'
 import { ranOutOfTime } from '../mongo/errors.ts'
 import { RawCursor } from '../mongo/raw-cursor.ts'
 import { RawValue } from '../mongo/raw-values.ts'
@@ -44,7 +44,7 @@ export interface FieldCondition {
  */
 export function readByIds(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   ids: TypedValue[],
   notBefore: ClusterTime,
 ): AsyncGenerator<Buffer[]> {
@@ -54,7 +54,7 @@ export function readByIds(
 /** Does what `readByIds` does, with further conditions, and with a choice of fields. */
 export async function* readDocuments(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   { ids, conditions = [], fields }: RequestedDocuments,
   notBefore: ClusterTime,
 ): AsyncGenerator<Buffer[]> {
@@ -155,7 +155,7 @@ export interface ScanShape {
  */
 export async function openRange(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   bounds: RangeBounds,
   notBefore: ClusterTime,
   batchSize: number,
@@ -187,7 +187,7 @@ const secondaryPreferred = new ReadPreference('secondaryPreferred', undefined, {
  */
 export async function openBulkRange(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   bounds: RangeBounds,
   notBefore: ClusterTime,
   batchSize: number,
@@ -212,7 +212,7 @@ function rangeOf({ sharded }: Cluster, { from, to }: RangeBounds): Document {
 /** Reads the document whose `_id` is MaxKey, if it exists. */
 export function readMaxKey(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   notBefore: ClusterTime,
 ): AsyncGenerator<Buffer[]> {
   return readByIds(cluster, collection, [Buffer.from([bsonType.maxKey])], notBefore)
@@ -224,7 +224,7 @@ export function readMaxKey(
  */
 export async function openNatural(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   notBefore: ClusterTime,
   batchSize: number,
 ): Promise<RawCursor> {
@@ -239,7 +239,7 @@ export async function openNatural(
 export async function openNaturalIn(
   session: ClientSession,
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   notBefore: ClusterTime,
   batchSize: number,
   resumeAfter: Document | null,
@@ -257,7 +257,7 @@ export async function openNaturalIn(
 
 async function openScan(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   notBefore: ClusterTime,
   batchSize: number,
   shape: Document,
@@ -273,7 +273,7 @@ async function openScan(
  */
 async function openFind(
   cluster: Cluster,
-  collection: SourceCollection,
+  collection: CollectionToRead,
   shape: Document,
   timeoutMS?: number,
   readPreference?: ReadPreference,
@@ -282,7 +282,7 @@ async function openFind(
   return await unlessGone(cluster, RawCursor.open(cluster, collection.database, command, timeoutMS, readPreference))
 }
 
-function findOf(cluster: Cluster, collection: SourceCollection, shape: Document): Document {
+function findOf(cluster: Cluster, collection: CollectionToRead, shape: Document): Document {
   const uuid = toUuid(collection.uuid)
   return cluster.before6 ? { find: uuid, ...shape } : { find: collection.name, ...shape, collectionUUID: uuid }
 }

@@ -38,7 +38,8 @@ export interface Instance {
   limits(): LimitsReport
   /** Changes the given limits in any state. Limits survive restarts. Resolves with the limits in force. */
   limit(limits: Partial<Limits>): Promise<LimitsReport>
-  start(configuration: StartConfiguration): Promise<void>
+  /** Resolves with warnings about the options of this start. */
+  start(configuration: StartConfiguration): Promise<string[]>
   /** Finds everything that would refuse this start, and reports warnings about it. */
   check(configuration: StartConfiguration, options: CheckOptions): Promise<Finding[]>
   pause(): Promise<void>

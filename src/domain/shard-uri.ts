@@ -5,6 +5,7 @@ const routerOptions = new Set(['replicaset', 'loadbalanced', 'directconnection',
 
 /**
  * Returns the connection string of one shard, with the user and the other options of the routers' connection string.
+ * Options that a DNS TXT record adds to a seed list, such as `authSource`, are not included. The caller must set them.
  * @param host the `host` of the shard in `config.shards`: setName/host:port,host:port
  */
 export function shardUri(uri: string, host: string): string {

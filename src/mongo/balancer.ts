@@ -5,16 +5,21 @@ import { ranOutOfTime } from './errors.ts'
 import type { Metadata } from './metadata.ts'
 import type { RetryContext } from './retry.ts'
 
-/** The router passes the limit on to the config server. Balancer commands accept no write concern. */
+/**
+ * The server's time limit of a balancer command. The router passes it on to the config server. These commands are sent
+ * with `read`, because they accept no write concern, which `write` would add.
+ */
 const limit = { maxTimeMS: writeLimitMS } as const
 
 /**
  * Stops the destination's balancer while documents are written: a broadcast delete can miss a document that moves from
- * one shard to another. The previous mode is stored first, so that the instance that ends the sync can restore it. Both
- * functions may be repeated.
+ * one shard to another. The previous mode is stored first, so that the instance that ends the sync can restore it with
+ * `restoreBalancer`. The call may be repeated.
  *
- * The wait for a balancing round has no time limit, because a chunk migration may take hours. It is shown as a retry.
+ * The wait for a balancing round has no time limit, because a chunk migration may take hours. `progress.retrying` shows
+ * the wait.
  * @param context its signal ends the wait
+ * @throws StoppedError if the signal is aborted
  */
 export async function stopBalancer(
   destination: Cluster,
@@ -30,8 +35,8 @@ export async function stopBalancer(
       destination.fence()
       if (signal.aborted) throw new StoppedError()
       try {
-        // Waits for the balancing round in progress, so that the chunks it moved have arrived. A round may take longer
-        // than the limit. The command stops the balancer before it waits, so a repetition only continues to wait.
+        // The command stops the balancer and then waits until the balancing round in progress has moved its chunks. A
+        // round may take longer than the limit. The repeated command only continues to wait.
         await destination.read('admin', { balancerStop: 1, ...limit })
         return
       } catch (error) {
@@ -45,7 +50,10 @@ export async function stopBalancer(
   }
 }
 
-/** Called after the last write. Starts the balancer again if it was on before. */
+/**
+ * Starts the balancer again if it was on before `stopBalancer`. Must be called after the last write of documents. The
+ * call may be repeated.
+ */
 export async function restoreBalancer(destination: Cluster, metadata: Metadata): Promise<void> {
   if (!destination.sharded || (await metadata.sharding.loadBalancer()) !== 'full') return
   destination.fence()

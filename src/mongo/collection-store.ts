@@ -3,6 +3,7 @@ import { batched } from '../domain/batched.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
+import { inSlices } from '../domain/in-slices.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
 import { fromTimestamp, toTimestamp } from './cluster.ts'
@@ -44,7 +45,7 @@ export class CollectionStore {
 
   async load(): Promise<CatalogEntry[]> {
     const found = await this.#stored.find('collections', {})
-    return found.map((document) => ({
+    return await inSlices(found, (document) => ({
       uuid: fromUuid(document['_id'] as Binary),
       database: document['database'] as string,
       name: document['name'] as string,

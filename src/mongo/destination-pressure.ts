@@ -82,7 +82,7 @@ type ServerStatus = { where: string } & ({ result: Document } | { error: unknown
  * recently refused the user. Rejects only when `config.shards` cannot be read.
  */
 export function readShardStatus(destination: Cluster): Promise<ShardAnswer<Document>[]> {
-  return askShards(destination, readStatus, { asksRefusing: true })
+  return askShards(destination, readStatus, { retriesRefusedLogins: true })
 }
 
 const readStatus = (read: ShardRead): Promise<Document> => read('admin', { ...serverStatusCommand })

@@ -339,7 +339,7 @@ export class Lease {
     if (stored && !(await this.#stored.update({ epoch: this.#epoch }, [{ $set: drained }]))) return false
     this.#requestedEpoch = 0
     this.#holder = this.#owner.id
-    if (sessions) this.sessions.renewed(sessions)
+    if (sessions) this.sessions.beginTerm(sessions)
     this.#confirmedAt = renewedAt
     return true
   }

@@ -21,7 +21,7 @@ export async function oplogWindowOf(source: Cluster): Promise<number> {
  * refused the user. Rejects only when `config.shards` cannot be read.
  */
 export function shardOplogWindows(source: Cluster): Promise<ShardAnswer<number>[]> {
-  return askShards(source, windowOf, { asksRefusing: true })
+  return askShards(source, windowOf, { retriesRefusedLogins: true })
 }
 
 /**

@@ -77,7 +77,10 @@ export class RawCursor {
     const cursor = await RawCursor.open(cluster, database, command)
     try {
       const documents: Buffer[] = []
-      for (let batch = await cursor.next(); batch; batch = await cursor.next()) documents.push(...batch.documents)
+      for (let batch = await cursor.next(); batch; batch = await cursor.next()) {
+        // A batch may have a hundred thousand documents, which are too many arguments of one call.
+        for (const document of batch.documents) documents.push(document)
+      }
       return documents
     } finally {
       await cursor.close()

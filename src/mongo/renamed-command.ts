@@ -4,8 +4,9 @@ import { namespace, splitNamespace } from '../domain/namespace.ts'
 import type { NamespaceRemap } from '../domain/namespace-remap.ts'
 
 /**
- * The commands of the database `admin` that tandem sends to a destination and that name namespaces or databases in
- * these fields. All other commands name the collection alone, in the database to which they are sent.
+ * The commands on the database `admin` whose fields contain a whole namespace or the name of a database, with these
+ * fields. tandem sends them to a destination. Any other command contains at most the name of a collection, and is sent
+ * to the database of that collection.
  */
 const namingFields: Readonly<Record<string, readonly string[]>> = {
   renameCollection: ['renameCollection', 'to'],
@@ -31,6 +32,11 @@ export interface AddressedCommand {
 export function renamedCommand(names: NamespaceRemap, database: string, command: Document): AddressedCommand {
   if (names.isIdentity) return { database, command }
   const [name = ''] = Object.keys(command)
+  if (name === 'dataSize') {
+    // This command names the whole namespace.
+    const there = names.namespaceOnDestination(command['dataSize'])
+    return { database: splitNamespace(there).database, command: { ...command, dataSize: there } }
+  }
   if (database !== 'admin') return ofCollection(names, database, command, name === 'getMore' ? 'collection' : name)
   const fields = namingFields[name]
   if (!fields) return { database, command }

@@ -3,60 +3,67 @@ import type { Cluster } from './cluster.ts'
 import { readShards } from './config-database.ts'
 import { code, codeOf, isUnanswered } from './errors.ts'
 
-/** Time limit of one read of a connected shard, in ms. */
+/**
+ * Time limit of one command to a shard, in ms. The time to connect to the shard counts too. It has shorter limits of its
+ * own (`Cluster.openShard`).
+ */
 export const shardReadMS = 10_000
 /**
- * A shard that cannot be reached gets no further read for this long (ms), so that it does not delay the answers of the
- * others.
+ * After a read has failed, the shard gets no further read for this long (ms), so that a shard that cannot be reached
+ * does not delay the answers of the others.
  */
-const restMS = 30_000
+const backoffMS = 30_000
 /**
- * A shard that does not know the user gets no further read for this long (ms), because each attempt is a failed login in
- * its log and in its audit.
+ * After a shard has refused the login, it gets no further read for this long (ms), because each attempt adds a failed
+ * login to its log and its audit log.
  */
-const refusedRestMS = 30 * 60_000
+const loginBackoffMS = 30 * 60_000
 
-interface Rest {
+/** A period in which a shard is not read. */
+interface Backoff {
+  /** The end of the period (ms, `performance.now()`). */
   untilMS: number
+  /** The error of the read that failed. It is the answer of the shard until then. */
   error: unknown
 }
 
-/** The shards that have refused the user of the cluster, by host. All ShardConnections of the cluster share this map. */
-const refused = new WeakMap<Cluster, Map<string, Rest>>()
+/** The shards that have refused the login, by host. All ShardConnections of a cluster share its map. */
+const refusedLogins = new WeakMap<Cluster, Map<string, Backoff>>()
 
 /** Sends a command to the primary of one shard. */
 export type ShardRead = (database: string, command: Document) => Promise<Document>
 
-/** The answer of one shard, or the error if it has not answered. */
+/** The result of the work on one shard, or the error with which it failed. */
 export type ShardAnswer<Result> = { shard: string } & ({ result: Result } | { error: unknown })
 
 /**
- * Connections to the shards of a cluster, past the routers, for what a router does not show: oplogs, caches and flow
- * control. A sync must work without them. Shards may be unreachable for tandem, and may not know its user, because the
- * config servers store the users of a sharded cluster
+ * Direct connections to the shards of a cluster, for what a router does not show: oplogs, caches and flow control. A
+ * sync must work without these connections. Shards may be unreachable for tandem, and may not know its user, because
+ * the config servers store the users of a sharded cluster
  * (https://www.mongodb.com/docs/manual/core/sharded-cluster-shards/#shard-local-users). Therefore each connection is
- * opened when it is first used, reads have short time limits, and the answer of a shard that fails contains the error.
+ * opened when it is first used, reads have short time limits, and an error of one shard is returned as its answer.
  */
 export class ShardConnections {
   readonly #cluster: Cluster
-  /** By the host in `config.shards`, which changes with the members of the shard. */
+  /** The clients by the `host` field of `config.shards`, which changes with the members of the shard. */
   readonly #clients = new Map<string, MongoClient>()
-  readonly #resting = new Map<string, Rest>()
-  readonly #refused: Map<string, Rest>
-  readonly #asksRefusing: boolean
+  /** The shards whose last read failed, by host. */
+  readonly #backoffs = new Map<string, Backoff>()
+  readonly #refusedLogins: Map<string, Backoff>
+  readonly #retriesRefusedLogins: boolean
   #closed = false
 
-  /** @param asksRefusing true if shards that have refused the user in the last half hour are read, too */
-  constructor(cluster: Cluster, { asksRefusing = false } = {}) {
+  /** @param options `retriesRefusedLogins`: also read shards that have refused the login in the last half hour */
+  constructor(cluster: Cluster, { retriesRefusedLogins = false } = {}) {
     this.#cluster = cluster
-    this.#asksRefusing = asksRefusing
-    this.#refused = refused.get(cluster) ?? new Map()
-    refused.set(cluster, this.#refused)
+    this.#retriesRefusedLogins = retriesRefusedLogins
+    this.#refusedLogins = refusedLogins.get(cluster) ?? new Map()
+    refusedLogins.set(cluster, this.#refusedLogins)
   }
 
   /**
-   * Runs `work` on each shard that the cluster has now, and returns each answer with its shard's name. Rejects only
-   * when `config.shards` cannot be read.
+   * Runs `work` on all current shards of the cluster in parallel. Returns the answers in the order of the shards' names.
+   * Rejects only when `config.shards` cannot be read.
    */
   async each<Result>(work: (read: ShardRead) => Promise<Result>): Promise<ShardAnswer<Result>[]> {
     const shards = await readShards(this.#cluster)
@@ -73,36 +80,38 @@ export class ShardConnections {
     host: string,
     work: (read: ShardRead) => Promise<Result>,
   ): Promise<{ result: Result } | { error: unknown }> {
-    const resting = this.#restOf(host)
-    if (resting) return { error: resting.error }
+    const backoff = this.#backoffOf(host)
+    if (backoff) return { error: backoff.error }
     try {
       const client = this.#open(host)
       // The driver's own timeoutMS has no effect in 7.8.
       const read: ShardRead = (database, command) =>
         client.db(database).command(command, { signal: AbortSignal.timeout(shardReadMS) } as object)
       const result = await work(read)
-      this.#refused.delete(host)
+      this.#refusedLogins.delete(host)
       return { result }
     } catch (error) {
-      this.#rest(host, error)
+      this.#backOff(host, error)
       return { error }
     }
   }
 
-  #restOf(host: string): Rest | null {
-    const rests = [this.#resting.get(host), this.#asksRefusing ? undefined : this.#refused.get(host)]
-    return rests.find((rest) => rest && performance.now() < rest.untilMS) ?? null
+  #backoffOf(host: string): Backoff | null {
+    const refused = this.#retriesRefusedLogins ? undefined : this.#refusedLogins.get(host)
+    const backoffs = [this.#backoffs.get(host), refused]
+    return backoffs.find((backoff) => backoff && performance.now() < backoff.untilMS) ?? null
   }
 
-  #rest(host: string, error: unknown): void {
-    // A shard that has received a command and has not answered may be overloaded. Only another read shows whether it
-    // still is, so the next read includes this shard.
+  #backOff(host: string, error: unknown): void {
+    // A shard that has received a command and has not answered may be overloaded. Only another read shows whether it is
+    // still overloaded, so the next call of `each` reads it again.
     if (isUnanswered(error)) return
     const isRefused = codeOf(error) === code.authenticationFailed
-    const rests = isRefused ? this.#refused : this.#resting
-    rests.set(host, { untilMS: performance.now() + (isRefused ? refusedRestMS : restMS), error })
+    const backoffs = isRefused ? this.#refusedLogins : this.#backoffs
+    backoffs.set(host, { untilMS: performance.now() + (isRefused ? loginBackoffMS : backoffMS), error })
   }
 
+  /** Returns the client for a shard. Throws after `close`. */
   #open(host: string): MongoClient {
     const known = this.#clients.get(host)
     if (known) return known
@@ -120,13 +129,13 @@ export class ShardConnections {
 }
 
 /**
- * Asks each shard once, over connections that are closed afterwards. Rejects only when `config.shards` cannot be read.
- * @param options those of `ShardConnections`
+ * Does what `ShardConnections.each` does, over connections that are closed afterwards.
+ * @param options the options of `ShardConnections`
  */
 export async function askShards<Result>(
   cluster: Cluster,
   work: (read: ShardRead) => Promise<Result>,
-  options: { asksRefusing?: boolean } = {},
+  options: { retriesRefusedLogins?: boolean } = {},
 ): Promise<ShardAnswer<Result>[]> {
   const connections = new ShardConnections(cluster, options)
   try {

@@ -3,6 +3,7 @@ import * as v from 'valibot'
 import { duringAny } from '../domain/during-any.ts'
 import { errorText } from '../domain/error-text.ts'
 import { FatalError } from '../domain/errors.ts'
+import { inSlices } from '../domain/in-slices.ts'
 import { notLost } from '../domain/not-lost.ts'
 import type { Cluster, CommandOptions } from './cluster.ts'
 import { code, codeOf } from './errors.ts'
@@ -124,7 +125,7 @@ export class StoredDocuments {
   async #readOnce(command: Document): Promise<Document[]> {
     const majority = { ...command, readConcern: { level: 'majority' } }
     const read = await RawCursor.readAll(this.#cluster, this.#database, majority)
-    return read.map((bytes) => BSON.deserialize(bytes))
+    return await inSlices(read, (bytes) => BSON.deserialize(bytes))
   }
 
   /** Replaces or creates the document with this `_id`. */

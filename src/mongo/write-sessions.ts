@@ -6,38 +6,38 @@ import { code, codeOf, isTransient, isTransientCode, TransientReplyError } from 
 import { type NumberedForms, numberedForms } from './numbered-forms.ts'
 
 /**
- * A write for which this process no longer waits may still reach the server, because a proxy or a slow network delays it.
- * On a replica set, every write under a lease therefore carries a session (`lsid`) and a number (`txnNumber`) that only
- * increases within that session. Once the server has received a higher number, it rejects the delayed write
- * (TransactionTooOld). A session carries one write at a time. When the outcome of a write is unknown, its session is
- * closed with a higher number before anything is sent again. An instance that takes a lease over closes all sessions of
- * the former holders. It knows their ids, because the ids derive from the lease and from the processes that held it.
+ * A write for which this process no longer waits may still reach the server, because a proxy or a slow network may delay
+ * it. On a replica set, a write of documents under a lease therefore carries a session (`lsid`) and a number
+ * (`txnNumber`) that only increases within that session (exceptions: `numberedForms`, `ClusterWriter.write`). Once the
+ * server has received a higher number, it rejects the delayed write (TransactionTooOld). A session carries one write at
+ * a time. When the outcome of a write is unknown, its session is closed with a higher number before anything is sent
+ * again. An instance that takes over or evicts a lease closes all sessions of the former holders. It knows their ids,
+ * because the ids derive from the lease and from the processes that held it.
  * https://github.com/mongodb/specifications/blob/master/source/retryable-writes/retryable-writes.md
  */
 
 /** The part of a lease document from which the ids of its sessions are derived. */
 export interface LeaseSessions {
-  /**
-   * A random text. A lease that is removed and created again gets another base, because its numbers begin again.
-   */
+  /** A random text. A lease that is removed and created again gets another base, because its epochs begin again. */
   base: string
-  /** An upper bound of the sessions that any holder has used. */
+  /** The largest number of sessions that any holder may have used. */
   count: number
 }
 
-/** An upper bound of the writes that one instance has in flight. Further writes wait for a free session. */
+/** Number of sessions of a new lease, which limits its numbered writes in flight. Further writes wait for a free session. */
 export const sessionsPerLease = 32
 
 /**
- * Returns the sessions that a new holder stores. The count never decreases, because a former holder may have used more
+ * Returns what a new holder stores in the lease. The count never decreases, because a former holder may have used more
  * sessions.
  */
 export function sessionsFor(found: LeaseSessions | null): LeaseSessions {
   return { base: found?.base ?? randomBytes(8).toString('hex'), count: Math.max(found?.count ?? 0, sessionsPerLease) }
 }
 
+/** Pause between two attempts to close a session, in ms. */
 const retryMS = 50
-/** Attempts to close the session of a write end after this time (ms). The next write of any session then closes it. */
+/** A write gives up closing its session after this time (ms). The next write of any session then closes the session. */
 const closeLimitMS = 28_000
 
 interface NumberedSession {
@@ -59,7 +59,7 @@ export interface NumberedWrite {
   /** The next number of this session. Each attempt takes its own. */
   next(): Long
   /**
-   * Closes the session. Resolves with true when the server refuses this write from now on. Resolves with false if the
+   * Closes the session. Resolves with true when the server rejects this write from now on. Resolves with false if the
    * session could not be closed. It then stays open, and the next write of any session closes it first.
    */
   close(): Promise<boolean>
@@ -87,7 +87,11 @@ export class WriteSessions {
   #base = ''
   readonly #waiting: (() => void)[] = []
 
-  /** @param onRefused called when another instance has taken the lease */
+  /**
+   * @param incarnation the id of this process among all that have held the lease
+   * @param epoch returns the epoch of the current lease term
+   * @param onRefused called when another instance has taken the lease
+   */
   constructor(cluster: Cluster, incarnation: string, epoch: () => number, onRefused: () => void) {
     this.#cluster = cluster
     this.#incarnation = incarnation
@@ -95,14 +99,15 @@ export class WriteSessions {
     this.#onRefused = onRefused
   }
 
-  /** True while a write may still reach the server. A successor then has to close the sessions. */
+  /** True while a write of this process may still reach the server. The successor must then close the sessions. */
   get areOpen(): boolean {
     return this.#all.some(({ isInUse, isOpen }) => isInUse || isOpen)
   }
 
   /**
-   * Waits for a free session. Returns null for a command that carries no number. Rejects when a session that another
-   * write left open cannot be closed, because that write may contain an older version of the same documents.
+   * Waits for a free session. Returns null for a command that carries no number, and on a sharded cluster. Rejects when a
+   * session that another write left open cannot be closed, because that write may contain an older version of the same
+   * documents.
    */
   async begin(command: Document): Promise<NumberedWrite | null> {
     for (;;) {
@@ -123,8 +128,8 @@ export class WriteSessions {
   }
 
   /**
-   * Resolves when the server refuses every write whose outcome is unknown and for which no caller waits. Rejects when the
-   * server cannot be reached.
+   * Resolves when the server rejects every write whose outcome is unknown and for which no caller waits. Rejects when a
+   * session cannot be closed, for example because the server cannot be reached.
    */
   async closeOpen(): Promise<void> {
     for (;;) {
@@ -147,7 +152,7 @@ export class WriteSessions {
       },
       refused: () => {
         this.#onRefused()
-        return new TransientReplyError('another instance has taken the lease over', code.transactionTooOld)
+        return new TransientReplyError('another instance has taken over the lease', code.transactionTooOld)
       },
       end: () => {
         taken.isInUse = false
@@ -158,7 +163,7 @@ export class WriteSessions {
 
   #release(one: NumberedSession): void {
     if (one.isInUse || one.isOpen || this.#free.includes(one) || !this.#all.includes(one)) {
-      // A waiting write closes the open session itself.
+      // A waiting write continues with an open session, because it closes the session itself (`begin`).
       if (one.isOpen && !one.isInUse) this.#waiting.shift()?.()
       return
     }
@@ -190,8 +195,8 @@ export class WriteSessions {
   }
 
   /**
-   * Only one attempt runs at a time. If two ran, the rejected one would not know whether the write of the other is
-   * durable.
+   * Only one attempt runs at a time. Of two attempts, the server could reject one because of the higher number of the
+   * other. The rejected attempt would not know whether the closing write of the other is durable.
    */
   #close(one: NumberedSession): Promise<void> {
     one.closing ??= this.#tryToClose(one).finally(() => {
@@ -203,7 +208,7 @@ export class WriteSessions {
   async #tryToClose(one: NumberedSession): Promise<void> {
     const number = this.#next(one)
     await sendClosing(this.#cluster, one.session, one.index, number)
-    // The session may have been used in a later lease term meanwhile.
+    // In the meantime, the session may have been used in a later lease term.
     if (one.number !== number.toBigInt()) return
     one.isOpen = false
     this.#release(one)
@@ -219,7 +224,7 @@ export class WriteSessions {
   }
 
   /** Called when a new lease term begins, after `closeSessions` has closed the sessions of the earlier terms. */
-  renewed({ base, count }: LeaseSessions): void {
+  beginTerm({ base, count }: LeaseSessions): void {
     if (base !== this.#base) {
       this.#base = base
       this.#all = derivedSessions(this.#cluster, base, this.#incarnation, count).map((session, index) => {
@@ -235,7 +240,7 @@ export class WriteSessions {
   }
 }
 
-/** Resolves when the server refuses every write that one of these processes sent under this lease before `epoch`. */
+/** Resolves when the server rejects every numbered write that any of these processes sent under this lease before `epoch`. */
 export async function closeSessions(
   cluster: Cluster,
   { base, count }: LeaseSessions,
@@ -250,8 +255,8 @@ export async function closeSessions(
 }
 
 /**
- * Returns a number that is higher than all numbers of earlier epochs. For two million epochs it stays below 2^53, the
- * limit of the driver's counter.
+ * Returns a number that is lower than all numbers of this epoch, and higher than all numbers of earlier epochs. It stays
+ * below 2^53, the limit of the driver's counter, for two million epochs.
  */
 function numberBefore(epoch: number): bigint {
   return BigInt(epoch) << 32n
@@ -259,8 +264,8 @@ function numberBefore(epoch: number): bigint {
 
 /**
  * Closes a session by a retryable write with this number. Any retryable write works, because it leaves a record of its
- * number that survives a failover; the written document is never read. The server waits for a command that is running
- * in the session, and aborts a transaction that is open there.
+ * number that survives a failover. The written document is never read. Before this write, the server waits for a command
+ * that is running in the session, and aborts a transaction that is open in it.
  */
 async function sendClosing(cluster: Cluster, session: ClientSession, index: number, txnNumber: Long): Promise<void> {
   const updates = [{ q: { _id: index }, u: { $inc: { closed: 1 }, $set: { schemaVersion: 1 } }, upsert: true }]
@@ -280,12 +285,12 @@ async function sendClosing(cluster: Cluster, session: ClientSession, index: numb
   }
 }
 
-/** One session of the driver per cluster, as the prototype of the numbered sessions. */
+/** For each cluster, the driver's session that is the prototype of the numbered sessions. */
 const prototypes = new WeakMap<Cluster, ClientSession>()
 
 /**
- * Sessions whose ids derive from the lease and the incarnation. The driver's own sessions have random ids and are
- * shared.
+ * Creates sessions whose ids derive from the lease and the incarnation. The driver's own sessions cannot be used, because
+ * they have random ids and are shared.
  */
 function derivedSessions(cluster: Cluster, base: string, incarnation: string, count: number): ClientSession[] {
   const prototype = prototypes.get(cluster) ?? cluster.startSession()

@@ -1,10 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { ChangeStreamDocument, Db, Document, MongoClient, ObjectId } from 'mongodb'
+import type { ChangeStream, ChangeStreamDocument, Document, MongoClient, ObjectId } from 'mongodb'
 import { expectAnswer, type Probe, ProbeFailure, type ProbePlace } from './probe.ts'
 import { errorOf } from './write-probes.ts'
 
 /** Maximum time (ms) that a change stream may take to report a write. */
 const eventsWithinMS = 30_000
+
+/** The largest document that a client may insert. */
+const documentBytesMax = 16 * 1024 * 1024
+
+/** Keeps the fields that a sync reads, and leaves a large document out, as the change streams of a sync do. */
+const withoutLargeDocuments = {
+  $project: {
+    ...{ operationType: 1, clusterTime: 1, ns: 1, documentKey: 1 },
+    fullDocument: { $cond: [{ $lte: [{ $bsonSize: '$fullDocument' }, 256 * 1024] }, '$fullDocument', '$$REMOVE'] },
+  },
+}
 
 /** Probes of server behavior on which tandem relies when it reads the source. */
 export const readProbes: readonly Probe[] = [
@@ -51,7 +62,32 @@ export const readProbes: readonly Probe[] = [
       const seen = events.map(({ operationType }) => operationType)
       const missing = kinds.filter((kind) => !seen.includes(kind))
       expectAnswer(missing.length === 0, `events ${missing.join(', ')}`, seen)
+      for (const event of events.filter(({ operationType }) => kinds.includes(operationType))) {
+        const { ns, to, collectionUUID, clusterTime } = event
+        const isWhole = ns?.db === db.databaseName && ns.coll && collectionUUID && clusterTime
+        expectAnswer(isWhole, 'ns, collectionUUID and clusterTime', event)
+        expectAnswer(event['operationType'] !== 'rename' || to?.coll === 'renamed', 'the new name in `to`', event)
+      }
       return kinds.join(', ')
+    },
+  },
+  {
+    name: 'events of a document of 16 MB',
+    side: 'source',
+    reason: 'events leave large documents out, so that no event exceeds the limit of the server',
+    run: async (place) => {
+      const large = place.db.collection<{ _id: number; text?: string; v?: number }>('large_document')
+      const events = await eventsOf(place, async () => {
+        await large.insertOne({ _id: 1, text: 'x'.repeat(documentBytesMax - 100) })
+        await large.updateOne({ _id: 1 }, { $set: { v: 1 } })
+        await large.deleteOne({ _id: 1 })
+      }, [withoutLargeDocuments])
+      const seen = events.filter(({ ns, documentKey }) => ns?.coll === 'large_document' && documentKey)
+      const kinds = seen.map(({ operationType }) => operationType)
+      expectAnswer(kinds.join() === 'insert,update,delete', 'the events insert, update and delete', kinds)
+      const isSmall = seen.every(({ documentKey, fullDocument }) => documentKey._id === 1 && !fullDocument)
+      expectAnswer(isSmall, 'the _id and no document', seen.map(Object.keys))
+      return 'insert, update, delete without the document'
     },
   },
   {
@@ -124,27 +160,33 @@ export const readProbes: readonly Probe[] = [
  * Runs `write` and returns the events that it causes in the probes' database. The change stream starts by time and, on
  * servers from 6.0 on, requests expanded events, as the streams of a sync do.
  */
-async function eventsOf({ client, db, major }: ProbePlace, write: () => Promise<unknown>): Promise<Document[]> {
+async function eventsOf(
+  { client, db, major }: ProbePlace,
+  write: () => Promise<unknown>,
+  stages: Document[] = [],
+): Promise<Document[]> {
   const startAtOperationTime = await clusterTime(client)
   await write()
   const { insertedId } = await db.collection('sentinel').insertOne({})
   const options = { startAtOperationTime, maxAwaitTimeMS: 500, ...(major >= 6 && { showExpandedEvents: true }) }
-  return await collectUntil(insertedId, db, options)
+  return await collectUntil(insertedId, db.watch(stages, options))
 }
 
 async function clusterTime(client: MongoClient): Promise<NonNullable<Document['operationTime']>> {
   return (await client.db('admin').command({ ping: 1 }))['operationTime']
 }
 
-async function collectUntil(sentinel: ObjectId, db: Db, options: Document): Promise<Document[]> {
+async function collectUntil(sentinel: ObjectId, stream: ChangeStream): Promise<Document[]> {
   const events: ChangeStreamDocument[] = []
-  const stream = db.watch([], options)
+  // The stages may have left out a large document.
+  const isSentinel = ({ fullDocument }: { fullDocument?: Document }): boolean =>
+    fullDocument !== undefined && sentinel.equals(fullDocument['_id'])
   const deadline = performance.now() + eventsWithinMS
   try {
     while (performance.now() < deadline) {
       const event = await stream.tryNext()
       if (event === null) await sleep(10)
-      else if (event.operationType === 'insert' && sentinel.equals(event.fullDocument['_id'])) return events
+      else if (event.operationType === 'insert' && isSentinel(event)) return events
       else events.push(event)
     }
   } finally {

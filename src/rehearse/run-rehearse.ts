@@ -30,10 +30,11 @@ export interface RehearseOptions {
   cluster1: string
   /** Prefix of the names of the rehearsal's databases. */
   prefix: string
-  /** How long the workload runs after the copy. */
+  /** How many minutes the workload runs after the copy. With `reverse`, it runs for half of this time once more. */
   minutes: number
-  /** Size of the data to copy. */
+  /** Approximate size of the generated data, MB. */
   megabytes: number
+  /** Block user writes on cluster1 until the commit. */
   blockWrites: boolean
   /** Rehearse `reverse` after the commit, which needs two clusters without other user databases. */
   reverse: boolean
@@ -41,8 +42,9 @@ export interface RehearseOptions {
   stepDowns: boolean
   /** Seed of the workload; null for a random one. */
   seed: number | null
+  /** Print the report as JSON and not as Markdown. */
   json: boolean
-  /** The file for the report as Markdown; null if none is wanted. */
+  /** The file that receives the report as Markdown; null for no file. */
   report: string | null
 }
 
@@ -53,12 +55,14 @@ export interface RehearseOutput {
   signal: AbortSignal
 }
 
+/** The most differences that the report lists for each comparison. */
 const differencesMax = 20
 
 /**
- * `tandem rehearse`: probes both clusters and runs a whole sync of generated data from cluster0 to cluster1, in
- * databases of its own, which it drops again. Returns the exit code: 0 if everything passed, 1 if a probe, the sync or
- * the comparison failed, and 2 if the rehearsal could not begin.
+ * Runs `tandem rehearse`. Probes both clusters, runs a whole sync of generated data from cluster0 to cluster1, and
+ * compares both clusters. Uses databases of its own, and drops them at the end. Returns the exit code: 0 if everything
+ * passed; 1 if a probe, the sync, a comparison or the cleanup failed, or the rehearsal was interrupted; 2 if the rehearsal
+ * could not begin, or its report could not be written.
  */
 export async function runRehearse(
   options: RehearseOptions,
@@ -69,7 +73,7 @@ export async function runRehearse(
   const destination = new RehearsalCluster('cluster1', options.cluster1)
   const stepDowns = options.stepDowns ? new StepDowns() : null
   try {
-    // The file is opened now, so that a file that cannot be written is reported before the rehearsal.
+    // The file is opened now, so that tandem reports a file that cannot be opened before the rehearsal begins.
     const file = options.report === null ? null : openSync(options.report, 'w')
     const facts = await preparedClusters(source, destination, options)
     await stepDowns?.prepare([source, destination])
@@ -115,6 +119,7 @@ interface RunParts {
   facts: Record<'cluster0' | 'cluster1', ClusterFacts>
 }
 
+/** The probes, the sync, the comparisons and the cleanup of one rehearsal. */
 class Run {
   readonly #options: RehearseOptions
   readonly #parts: RunParts
@@ -126,6 +131,7 @@ class Run {
     this.#seed = options.seed ?? randomInt(1_000_000)
   }
 
+  /** Runs everything and returns the report. A failure of a phase is a part of the report. */
   async report(): Promise<RehearsalReport> {
     const { output, databases, stepDowns, facts, version } = this.#parts
     let probes: ProbeResult[] = []
@@ -133,19 +139,19 @@ class Run {
     let failure: string | null = null
     try {
       probes = await this.#probe()
-      // The same cause could stop the sync or make it lose changes, and a sync would take longer to show this.
+      // The cause of the failed probe could also stop the sync or make it lose changes. The sync would show this later.
       if (!probes.every(({ passed }) => passed)) throw new RehearsalFailure('a probe failed, so no sync was run')
       await this.#rehearse(done)
     } catch (error) {
       failure = output.signal.aborted ? 'interrupted' : textOf(error)
       this.#say(`FAILED: ${failure}`)
     }
-    const left = await databases.cleanUp()
-    for (const problem of left) this.#say(problem)
+    const problems = await databases.cleanUp()
+    for (const problem of problems) this.#say(problem)
     const { sync, comparison, reverse } = done
-    const isReversed = !this.#options.reverse || reverse?.comparison.equal === true
-    const isEqual = comparison?.equal === true && sync?.dryRun.verdict === 'equal' && isReversed
-    const passed = failure === null && probes.every((one) => one.passed) && isEqual && left.length === 0
+    const isReverseEqual = !this.#options.reverse || reverse?.comparison.equal === true
+    const areEqual = comparison?.equal === true && sync?.dryRun.verdict === 'equal' && isReverseEqual
+    const passed = failure === null && probes.every((one) => one.passed) && areEqual && problems.length === 0
     return {
       passed,
       version,
@@ -154,7 +160,7 @@ class Run {
       probes,
       ...done,
       stepDowns: stepDowns?.done ?? [],
-      failure: [...(failure === null ? [] : [failure]), ...left].join('; ') || null,
+      failure: [...(failure === null ? [] : [failure]), ...problems].join('; ') || null,
       estimate: estimateCopy(facts.cluster0.dataBytes, sync),
       touched: databases.all,
       notRehearsed: notRehearsed(this.#options, stepDowns?.omitted ?? []),
@@ -171,7 +177,7 @@ class Run {
     return results
   }
 
-  /** Runs the phases of the sync. Stores the result of each in `done` as soon as there is one. */
+  /** Runs the phases of the sync. Stores the result of each phase in `done` when the phase ends. */
   async #rehearse(done: RehearsedPhases): Promise<void> {
     const { megabytes, minutes, blockWrites, reverse } = this.#options
     const { clusters, databases, stepDowns, facts, output } = this.#parts
@@ -202,13 +208,18 @@ class Run {
     }
   }
 
+  /** Compares all bytes of the synced databases on both clusters. */
   async #compare(): Promise<ComparisonResult> {
     const left = new AuditCluster('cluster0', this.#options.cluster0)
     const right = new AuditCluster('cluster1', this.#options.cluster1)
     try {
       const namespaces = this.#parts.databases.synced.map((database) => ({ database, collection: null }))
       const found = await audit(left, right, { namespaces, ignoreIndexes: false, maxDifferences: differencesMax })
-      this.#say(found.equal ? 'both clusters are equal' : `DIFFERENT in ${found.totalDifferences}`)
+      this.#say(
+        found.equal
+          ? 'both clusters are equal'
+          : `DIFFERENT: ${found.totalDifferences} differences between the clusters`,
+      )
       return {
         equal: found.equal,
         documents: found.documents.cluster0,
@@ -224,17 +235,17 @@ class Run {
   }
 }
 
-/** What the report lists as not rehearsed, with the option that would include it. */
+/** Returns the parts of a sync that this rehearsal leaves out, each with the option that includes it or the reason. */
 function notRehearsed({ reverse, stepDowns, blockWrites }: RehearseOptions, omitted: readonly string[]): string[] {
   return [
     ...(reverse
       ? []
       : [
-          'reverse, and write blocking on cluster0: both are impossible with a filter, and without one your own databases would be synced; rehearse them with --reverse on clusters without other databases',
+          'reverse, and write blocking on cluster0: a sync with a filter allows neither, and a sync without a filter would include your own databases; rehearse them with --reverse on clusters without other databases',
         ]),
     ...(blockWrites
       ? []
-      : ['write blocking on cluster1: it holds for all databases of the cluster; add --blockWrites to rehearse it']),
+      : ['write blocking on cluster1: it applies to all databases of the cluster; add --blockWrites to rehearse it']),
     ...(stepDowns ? omitted : ['elections: add --stepDowns to rehearse them']),
   ]
 }

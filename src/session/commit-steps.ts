@@ -93,7 +93,7 @@ export class CommitSteps {
   async #takeCommitTimestamp(signal: AbortSignal): Promise<string> {
     const { source, record, runs } = this.#session
     const context = { ...this.#session.context, signal }
-    this.timing.begin('commitPoint')
+    this.timing.beginAttempt('commitPoint')
     if (blocksSource(record.configuration)) {
       this.#session.atStep('blockSource')
       await this.#blockSource(context)
@@ -108,7 +108,7 @@ export class CommitSteps {
         appendOplogNote(source, 'after commit'),
       ),
     )
-    this.timing.next('applyEvents')
+    this.timing.beginStep('applyEvents')
     return timestamp
   }
 
@@ -126,7 +126,7 @@ export class CommitSteps {
   prepare(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
     const { record, context, verification } = this.#session
     return this.#finish('prepare', { signal, dryRun }, async ({ takenOver, abortsBefore }) => {
-      this.timing.next('prepare')
+      this.timing.beginStep('prepare')
       // Before the catalogs are read, the preparation of an earlier coordinator must be undone, and views that changed
       // without an event must be followed.
       const changesFirst = takenOver || this.#session.source.before6
@@ -162,7 +162,7 @@ export class CommitSteps {
     const { record, figures, verification, runs } = this.#session
     const { configuration } = record
     const commitTimestamp = this.#commitTimestamp
-    this.timing.next('verify')
+    this.timing.beginStep('verify')
     const { commit } = await this.#loadForAttempt()
     // `decide` may have restored the expiry, and a new coordinator goes back from `decide` to this step.
     if (takenOver) await deferExpiry(commit)
@@ -198,7 +198,7 @@ export class CommitSteps {
   decide(signal: AbortSignal, dryRun: boolean): Promise<CoordinatorReport> {
     const { record, context, verification, runs, otherSyncs } = this.#session
     return this.#finish('decide', { signal, dryRun }, async ({ abortsBefore }) => {
-      this.timing.next('lastCheck')
+      this.timing.beginStep('lastCheck')
       await this.#loadForAttempt()
       const { commit } = runs.finishing
       const rehearsed = this.#isRehearsal(dryRun)

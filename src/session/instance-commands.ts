@@ -17,6 +17,7 @@ import type { NamespaceName } from '../domain/namespace.ts'
 import type { GivenCommand, PeerAnswers } from '../domain/peer-command.ts'
 import type { Progress } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
+import { warningsOfStart } from '../domain/start-warnings.ts'
 import type { AuditStore } from '../mongo/audit-store.ts'
 import { checkReverse } from '../reverse/check-reverse.ts'
 import { abortCommit, abortWithOthers, commitToAbort } from './abort-commit.ts'
@@ -112,10 +113,11 @@ export class InstanceCommands implements Instance {
     return sync.throttle.report
   }
 
-  async start(configuration: StartConfiguration): Promise<void> {
+  async start(configuration: StartConfiguration): Promise<string[]> {
     const sync = await this.#connection.whenConnected()
     const { inherited, parts } = sync
-    if (inherited && sameConfiguration(inherited, configuration)) return
+    const warnings = warningsOfStart(configuration, parts.clusters[configuration.source].before6)
+    if (inherited && sameConfiguration(inherited, configuration)) return warnings
     const started = { type: 'sync.start', configuration } as const
     if (!sync.actor.getSnapshot().can(started) || this.#underWay.has('start')) throw wrongState(sync, 'start', 'IDLE')
     await this.#underWay.during('start', async () => {
@@ -133,6 +135,7 @@ export class InstanceCommands implements Instance {
         throw asRefusal(error)
       }
     })
+    return warnings
   }
 
   async check(configuration: StartConfiguration, options: CheckOptions): Promise<Finding[]> {

@@ -10,8 +10,8 @@ export interface MetadataIndexesParts {
 }
 
 /**
- * Creates the indexes of the metadata once in each coordinator term. A sync that an earlier release began has only the
- * indexes of that release. The server does nothing when all of them exist.
+ * Creates the indexes of the metadata collections once in each coordinator term, because a sync that an earlier release
+ * began has only the indexes of that release. The server does nothing when all of them exist.
  */
 export class MetadataIndexes {
   readonly #parts: MetadataIndexesParts
@@ -22,9 +22,9 @@ export class MetadataIndexes {
   }
 
   /**
-   * Call it while this instance coordinates. Does not wait: all work is correct without the indexes, and building them may
-   * take long when millions of tombstones are stored. The work ends with the lease or the process, and the next term
-   * repeats it. A failure is logged.
+   * Must be called while this instance coordinates. Does not wait for the index builds: all work is correct without the
+   * indexes, and the builds may take long when millions of tombstones are stored. The attempts end when the lease is
+   * lost or the process ends. Any other failure is logged. In either case the next term tries again.
    */
   create(): void {
     const { metadata, coordination, context } = this.#parts

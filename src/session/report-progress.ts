@@ -9,6 +9,7 @@ import { comparesHashes, warningsOfMethod } from '../domain/compare-method.ts'
 import { describeOplogTime, oplogWindowMinSeconds } from '../domain/oplog-time.ts'
 import type { Progress, ProgressInfo, PublicState } from '../domain/progress.ts'
 import type { StartConfiguration } from '../domain/start-request.ts'
+import { leftOutBlocking } from '../domain/start-warnings.ts'
 import type { SyncRecord } from '../mongo/metadata.ts'
 import type { Throttle } from '../throttle/throttle.ts'
 import { refusalOfCommit } from './commit-readiness.ts'
@@ -259,18 +260,10 @@ function skippedOf(skipped: readonly string[]): string[] {
   return [`${skipped.length} ${are} not synced: ${skipped.slice(0, namedMax).join(', ')}${more}`]
 }
 
-/**
- * Warns when `start` left out enableUserWriteBlocking. mongosync 1.20 and later then block both clusters, and a script for
- * them may rely on that. With a filter, or a source older than 6.0, they block only the destination, as tandem does.
- */
+/** The warning of `leftOutBlocking`, until users may write on the destination. */
 function leftOutOf(state: PublicState, { snapshot, session, record }: ProgressSources): string[] {
-  const { writeBlockingGiven, includeNamespaces, excludeNamespaces } = record.configuration
   const isAhead = !snapshot.context.canWrite && state !== 'COMMITTED' && state !== 'REVERSING'
-  if (writeBlockingGiven || includeNamespaces || excludeNamespaces || session.source.before6 || !isAhead) return []
-  return [
-    'start left out enableUserWriteBlocking, so only the destination is blocked (destinationOnly); mongosync 1.20 and later block the source too, ' +
-      'from commit on. If your scripts expect that, stop all writes on the source before commit; otherwise ignore this',
-  ]
+  return isAhead ? leftOutBlocking(record.configuration, session.source.before6) : []
 }
 
 /**

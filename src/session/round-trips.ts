@@ -4,6 +4,11 @@ import type { BothClusters } from '../mongo/cluster.ts'
 type Side = 'source' | 'destination'
 
 const pingsKept = 5
+/**
+ * The first pings follow each other without the pause. The first one may open a connection, which takes two more round
+ * trips, and the copy adapts the number of its batches to the fastest ping from its beginning.
+ */
+const pingsAtFirst = 3
 /** A cluster that answers other commands is pinged this often (ms), so that the round trip stays known. */
 const pingEveryMS = 5_000
 /** A cluster that has answered nothing for this long is pinged at the next call of `measure`, ms. */
@@ -50,9 +55,10 @@ export class RoundTrips {
   }
 
   #isDue(side: Side): boolean {
-    const { failed, sentAt } = this.#pings[side]
+    const { durations, failed, sentAt } = this.#pings[side]
     const now = performance.now()
-    return failed || now - sentAt >= pingEveryMS || now - this.#clusters[side].answeredAt > unansweredMS
+    if (failed || durations.length < pingsAtFirst) return true
+    return now - sentAt >= pingEveryMS || now - this.#clusters[side].answeredAt > unansweredMS
   }
 
   #ping(side: Side, answered: () => void): void {

@@ -9,12 +9,12 @@ import { assert } from '../domain/errors.ts'
 import type { Mismatch } from '../domain/mismatch.ts'
 import { isKeyed } from '../domain/shard-key.ts'
 import type { BothClusters } from '../mongo/cluster.ts'
-import { MovedError, renamedTo, type SourceCollection } from '../mongo/collection-name.ts'
+import { type CollectionToRead, MovedError, renamedTo } from '../mongo/collection-name.ts'
 import { firstDifferingPath } from './field-path.ts'
 import { digestOf } from './pair-documents.ts'
 import type { Side } from './rechecks.ts'
 
-export function onSource(entry: CatalogEntry): SourceCollection {
+export function onSource(entry: CatalogEntry): CollectionToRead {
   return { database: entry.database, name: entry.sourceName, uuid: entry.uuid }
 }
 
@@ -26,7 +26,7 @@ export function followName(entry: CatalogEntry, error: unknown): void {
   entry.sourceName = renamedTo(error) ?? entry.sourceName
 }
 
-export function onDestination(entry: CatalogEntry): SourceCollection {
+export function onDestination(entry: CatalogEntry): CollectionToRead {
   assert(entry.destinationUUID, 'a collection has no destination UUID')
   return { database: entry.database, name: entry.name, uuid: entry.destinationUUID }
 }

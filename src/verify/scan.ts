@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { listCollections } from '../definitions/listing.ts'
+import { listByUuid } from '../definitions/listing.ts'
 import { droppedByAnother } from '../definitions/missing-collections.ts'
 import type { RangeBounds } from '../documents/read-documents.ts'
 import { type Catalog, type CatalogEntry, segmentBytes } from '../domain/catalog.ts'
@@ -290,13 +290,13 @@ export class Scan {
     const entry = this.#parts.catalog().get(uuid)
     if (!entry) return
     const { source, destination } = this.#parts.clusters
+    const { database, destinationUUID } = entry
     const [wanted, existing] = await Promise.all([
-      listCollections(source, entry.database),
-      listCollections(destination, entry.database),
+      listByUuid(source, database, [uuid]),
+      destinationUUID ? listByUuid(destination, database, [destinationUUID]) : [],
     ])
     // If the source no longer has the collection either, event application will apply its drop event, possibly late.
-    const isMissed =
-      wanted.some((one) => one.uuid === uuid) && !existing.some((one) => one.uuid === entry.destinationUUID)
+    const isMissed = wanted.length > 0 && existing.length === 0
     const misses = isMissed ? (this.#misses.get(uuid) ?? 0) + 1 : 0
     this.#misses.set(uuid, misses)
     if (misses < missesMax) return

@@ -220,7 +220,7 @@ export class Verifier {
     const readTime = (side: Side): ClusterTime => this.#knownTime(side)
     const streams = { ...parts, readTime, isBlocked: this.#isBlocked, pause: () => this.#pause(shortPauseMS) }
     // The source is quiet and all changes are applied, so the documents can be counted during the comparison.
-    const counted = this.#counts.isQuick ? this.#counts.count().catch(() => {}) : null
+    const counted = this.#counts.countsForVerdict ? this.#counts.count().catch(() => {}) : null
     for (let pass = 0; ; pass++) {
       if (!(await catchUp(streams))) return null
       const open = await this.#exclusively(() => compareEverything(parts))
@@ -366,7 +366,7 @@ export class Verifier {
   async #countRepeatedly(): Promise<void> {
     while (!this.#stop.signal.aborted) {
       await this.#counts.count()
-      await this.#pause(this.#counts.intervalMS)
+      await this.#pause(this.#counts.pauseMS)
     }
   }
 

@@ -3,7 +3,6 @@ import { serveApi } from '../../src/api/server.ts'
 import { runClient } from '../../src/cli/client.ts'
 import type { ClientRequest } from '../../src/cli/client-options.ts'
 import type { CollectionRow } from '../../src/domain/collection-figures.ts'
-import { warningsOfMethod } from '../../src/domain/compare-method.ts'
 import { RefusedError } from '../../src/domain/errors.ts'
 import type { InstanceRow } from '../../src/domain/instances.ts'
 import { idleProgress } from '../../src/session/report-progress.ts'
@@ -233,12 +232,12 @@ describe('tandem progress of several instances', () => {
 })
 
 test('the warnings of a start are printed in full below the table, and not in its cells', async () => {
-  const { url } = await servedInstance([])
-  const verification = { enabled: true, initialCompareMethod: 'toHashedIndexKey' } as const
-  const body = { inline: { ...minimalStart, verification } }
+  const { url, instance } = await servedInstance([])
+  const warning = 'the source is not blocked. '.repeat(9).trim()
+  instance.startWarnings = [warning]
+  const body = { inline: minimalStart }
   const { exitCode, printed } = await run({ command: 'start', urls: [url], body, form: 'table' }, 80)
   expect(exitCode).toBe(0)
-  const [warning] = warningsOfMethod({ verification })
   expect(printed.slice(1)).toEqual([`${url.slice(7)}  success`, `${url}: warning: ${warning}`])
 })
 

@@ -130,6 +130,7 @@ describe('running an instance', () => {
       '--disableMetricsLogging',
       ...['--createIndexesBatchSize', '4'],
       ...['--hotDocIDs', '{"db":"app"}', '--hotDocIDs', '{"db":"other"}'],
+      '--enableCappedCollectionHandling',
     ]
     expect(serve(...args).notices).toEqual([
       '--acceptDisclaimer is ignored: tandem has no disclaimer',
@@ -138,6 +139,7 @@ describe('running an instance', () => {
       '--disableMetricsLogging is ignored: tandem writes no metrics file',
       '--createIndexesBatchSize is ignored: tandem builds all indexes of a collection with one command',
       '--hotDocIDs is ignored: tandem writes the current version of a changed document once, however often the document has changed',
+      '--enableCappedCollectionHandling is ignored: tandem always syncs capped collections that the source creates',
     ])
   })
 
@@ -167,6 +169,19 @@ describe('running an instance', () => {
     [['--port'], /argument missing/],
   ])('refuses %j', (args, message) => {
     expect(refused([...uris, ...args])).toMatch(message)
+  })
+
+  test.each([
+    [['comit', '--yes'], "error: there is no command 'comit'; did you mean commit?\n"],
+    [['synchronise'], "error: there is no command 'synchronise'; tandem help lists the commands\n"],
+    [['mongodb://root:hunter2@db.test', 'start'], /^error: there is no command 'mongodb:\/\/\*\*\*@db\.test'; /],
+  ])('an unknown command is refused by name: %j', (args, message) => {
+    expect(parseCommandLine(args, {})).toEqual({
+      kind: 'print',
+      stream: 'stderr',
+      text: typeof message === 'string' ? message : expect.stringMatching(message),
+      exitCode: 2,
+    })
   })
 
   test('refuses URI options as mongosync does, and never repeats a connection string', () => {

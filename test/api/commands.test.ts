@@ -15,6 +15,15 @@ describe('commands', () => {
     expect(instance.calls.map((call) => call.command)).toEqual([command])
   })
 
+  test('the answer to a start has its warnings beside success', async () => {
+    const { post, instance } = apiUnderTest()
+    instance.startWarnings = ['the source is not blocked']
+    expect((await post('/api/v1/start', minimalStart)).body).toEqual({
+      success: true,
+      warnings: ['the source is not blocked'],
+    })
+  })
+
   test.each(commands)('%s needs no credential', async (command) => {
     const { post } = apiUnderTest()
     const reply = await post(`/api/v1/${command}`, bodyOf(command))

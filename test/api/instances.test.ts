@@ -35,6 +35,8 @@ const lost: InstanceRow = {
   },
 }
 
+const lagOf = (seconds: number) => ({ overallLagSeconds: seconds, crudLagSeconds: seconds, ddlLagSeconds: seconds })
+
 async function shown(rows: InstanceRow[]) {
   const { get, instance } = apiUnderTest()
   instance.rows = rows
@@ -49,7 +51,10 @@ describe('GET /api/v1/instances', () => {
     expect(reply.status).toBe(200)
     expect(reply.body).toEqual({
       success: true,
-      instances: [coordinator, { ...lost, lastSeenSeconds: 11 }],
+      instances: [
+        { ...coordinator, progress: { ...coordinator.progress, lag: lagOf(3) } },
+        { ...lost, lastSeenSeconds: 11, progress: { ...lost.progress, lag: lagOf(90) } },
+      ],
       totals: {
         estimatedCopiedBytes: 1_000,
         estimatedTotalBytes: 3_000,

@@ -30,6 +30,9 @@ const running: Progress = {
   verification: { source: side, destination: { ...side, lagTimeSeconds: 2 } },
 }
 
+/** The lag of `running` in the form of mongosync 1.21. */
+const lag = { overallLagSeconds: 3, crudLagSeconds: 3, ddlLagSeconds: 3 }
+
 async function shown(progress: Progress) {
   const { get, instance } = apiUnderTest()
   instance.shown = progress
@@ -42,7 +45,7 @@ describe('GET /api/v1/progress', () => {
   test('answers the progress object and success', async () => {
     const reply = await shown(running)
     expect(reply.status).toBe(200)
-    expect(reply.body).toEqual({ progress: running, success: true })
+    expect(reply.body).toEqual({ progress: { ...running, lag }, success: true })
     expect(reply.headers.get('content-type')).toMatch(/^application\/json/)
   })
 
@@ -57,6 +60,7 @@ describe('GET /api/v1/progress', () => {
   test('shows a null lag in PAUSED and a null coordinatorID at startup', async () => {
     const { progress } = (await shown({ ...running, state: 'PAUSED', lagTimeSeconds: null, coordinatorID: null })).body
     expect(progress).toMatchObject({ state: 'PAUSED', lagTimeSeconds: null, coordinatorID: null, mongosyncID: 'one' })
+    expect(progress).not.toHaveProperty('lag')
   })
 
   test('shows no verification when the verifier is disabled', async () => {
@@ -81,6 +85,7 @@ describe('GET /api/v1/progress', () => {
     ).body
     expect(progress).toMatchObject({
       lagTimeSeconds: 3,
+      lag,
       totalEventsApplied: 0,
       collectionCopy: { estimatedTotalBytes: 2 ** 52, estimatedCopiedBytes: 10 },
       verification: { source: { hashedDocumentCount: 1, lagTimeSeconds: 0, estimatedDocumentCount: 0 } },
@@ -108,7 +113,7 @@ describe('GET /api/v1/progress', () => {
     const reply = await shown({ ...running, state: 'FAILED', ...additions })
     expect(reply.status).toBe(200)
     const failure = { ...additions.failure, lost: 'nothing', docs: 'docs/troubleshooting.md#duplicatekey' }
-    const rendered = { ...running, state: 'FAILED', ...additions, failure, estimatedSecondsToCEACatchup: 12 }
+    const rendered = { ...running, lag, state: 'FAILED', ...additions, failure, estimatedSecondsToCEACatchup: 12 }
     expect(reply.body).toEqual({ progress: rendered, success: true })
   })
 

@@ -36,9 +36,11 @@ export class RecordingInstance implements Instance {
   async collections({ limit, after }: CollectionsPage): Promise<CollectionsReport> {
     return { collections: this.collectionRows.slice(after, after + limit), total: this.collectionRows.length }
   }
-  start(configuration: StartConfiguration): Promise<void> {
+  startWarnings: string[] = []
+  async start(configuration: StartConfiguration): Promise<string[]> {
     this.calls.push({ command: 'start', configuration })
-    return this.answer()
+    await this.answer()
+    return this.startWarnings
   }
   findings: Finding[] = []
   async check(configuration: StartConfiguration, options: CheckOptions): Promise<Finding[]> {

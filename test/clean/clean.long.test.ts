@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { metadataDatabase, olderMetadataDatabase } from '../../src/domain/namespace.ts'
 import { spawnGuarded } from '../support/guarded-process.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
-import { environment } from '../support/tandem-process.ts'
+import { environment } from '../support/program-run.ts'
 import { CleanedPair } from './cleaned-pair.ts'
 
 /** Tests what `tandem clean` lists, asks, waits for and changes after a sync that was given up. */

@@ -146,6 +146,12 @@ describe('the comparison', () => {
     expect(await linesAfter(change, { ignoreIndexes: true })).toEqual([])
   })
 
+  test('also excludes a hashed index on _id with ignoreIndexes', async () => {
+    const change = (db: Db) => db.collection('things').createIndex({ _id: 'hashed' })
+    expect(await linesAfter(change)).toHaveLength(1)
+    expect(await linesAfter(change, { ignoreIndexes: true })).toEqual([])
+  })
+
   test('excludes hashed indexes, and no others, with ignoreHashedIndexes', async () => {
     const change = (db: Db) =>
       db

@@ -2,7 +2,7 @@ import { type Binary, type Document, MongoClient, UUID } from 'mongodb'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { DestinationDefinitions } from '../../src/definitions/destination-definitions.ts'
 import { DestinationSharding } from '../../src/definitions/destination-sharding.ts'
-import { newEntry } from '../../src/domain/catalog.ts'
+import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
 import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
 import { requestedShardKey, type ShardKey } from '../../src/domain/shard-key.ts'
 import { restoreBalancer, stopBalancer } from '../../src/mongo/balancer.ts'
@@ -141,12 +141,13 @@ describe('the distribution of a sharded destination', () => {
         newEntry(database, { uuid: fromUuid(new UUID()), name: 'things' }, { options: [], indexes: [] }, 'copied'),
         { shardKey },
       )
+    const createIn = (entry: CatalogEntry) => definitions.create(entry.database, [entry])
     const listed = async (): Promise<string[]> => {
       const placed = await client.db('config').collection<{ _id: string }>('databases').find().toArray()
       return placed.map(({ _id }) => _id).filter((name) => name.toLowerCase() === 'shop')
     }
-    await definitions.create(entryOf('Shop'))
-    const create = () => definitions.create(entryOf('shop', keyOf({ k: 1 })))
+    await createIn(entryOf('Shop'))
+    const create = () => createIn(entryOf('shop', keyOf({ k: 1 })))
     await expect(create()).rejects.toMatchObject({
       failure: 'DestinationConflict',
       message: expect.stringMatching(
@@ -160,11 +161,11 @@ describe('the distribution of a sharded destination', () => {
     await create()
     expect(await listed()).toEqual(['shop'])
     // A config server compares all letters, and a replica set of 6.0 only A to Z (`caseKey`).
-    await definitions.create(entryOf('École'))
-    await expect(definitions.create(entryOf('école'))).rejects.toMatchObject({ failure: 'DestinationConflict' })
+    await createIn(entryOf('École'))
+    await expect(createIn(entryOf('école'))).rejects.toMatchObject({ failure: 'DestinationConflict' })
     // This instance has given Shop its primary shard before.
     await client.db('shop').dropCollection('things')
-    await definitions.create(entryOf('Shop'))
+    await createIn(entryOf('Shop'))
     expect(await listed()).toEqual(['Shop'])
   })
 
@@ -175,7 +176,7 @@ describe('the distribution of a sharded destination', () => {
     const definitions = new DestinationDefinitions(renamed, 'beforeDataCopy', sharding)
     const create = async (name: string, shardKey: ShardKey | null) => {
       const entry = newEntry('app', { uuid: fromUuid(new UUID()), name }, { options: [], indexes: [] }, 'copied')
-      await definitions.create(Object.assign(entry, { shardKey }))
+      await definitions.create(entry.database, [Object.assign(entry, { shardKey })])
       return entry
     }
     const longest = 'x'.repeat(235 - 'stores.'.length)

@@ -1,6 +1,6 @@
 import type { Binary } from 'mongodb'
 import { expect, it } from 'vitest'
-import { listIndexes } from '../../src/definitions/listing.ts'
+import { listByUuid, listCollections, listIndexes, listNamed, listViews } from '../../src/definitions/listing.ts'
 import { indexName } from '../../src/domain/definition.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import { fromUuid } from '../../src/mongo/uuid.ts'
@@ -39,4 +39,19 @@ it('an oplog no-op is acknowledged only when all earlier writes can be read', as
   const reply = await one.cluster.read('app', { find: 'delayed', readConcern: { level: 'majority' } })
   expect(reply['cursor'].firstBatch).toHaveLength(2)
   await delayed
+})
+
+it('single collections and the views of a database are listed without the other collections', async () => {
+  const db = one.client.db('app')
+  for (const name of ['first', 'second', 'third']) await db.createCollection(name)
+  await db.createCollection('view', { viewOn: 'first', pipeline: [] })
+  const all = new Map((await listCollections(one.cluster, 'app')).map((found) => [found.name, found]))
+  const { uuid = '' } = all.get('second') ?? {}
+  const gone = 'g'.repeat(16)
+  expect(await listByUuid(one.cluster, 'app', [uuid, gone, ''])).toEqual([all.get('second')])
+  expect(await listByUuid(one.cluster, 'app', [gone])).toEqual([])
+  expect(await listViews(one.cluster, 'app')).toEqual([all.get('view')])
+  const named = await listNamed(one.cluster, 'app', ['third', 'first', 'absent', 'view'])
+  expect(named.map(({ name }) => name).sort()).toEqual(['first', 'third', 'view'])
+  expect(named.find(({ name }) => name === 'third')).toEqual(all.get('third'))
 })

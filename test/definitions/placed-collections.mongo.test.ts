@@ -1,10 +1,18 @@
 import { afterEach, expect, it } from 'vitest'
 import { listClusterCatalog, readIndexesAtOnce, readNames } from '../../src/definitions/list-catalog.ts'
-import { listCollections, listDatabases, listIndexes, nameOfCollection } from '../../src/definitions/listing.ts'
+import {
+  listCollections,
+  listDatabases,
+  listIndexes,
+  listNamed,
+  listViews,
+  nameOfCollection,
+} from '../../src/definitions/listing.ts'
 import { NamespaceRemap } from '../../src/domain/namespace-remap.ts'
 import type { Cluster } from '../../src/mongo/cluster.ts'
 import { underPresentName } from '../../src/mongo/collection-name.ts'
 import { RawCursor } from '../../src/mongo/raw-cursor.ts'
+import { sizeOf } from '../../src/mongo/sample.ts'
 import { toUuid } from '../../src/mongo/uuid.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
@@ -35,6 +43,8 @@ async function seed(): Promise<void> {
 it('the catalog has the names of the source, and each collection in its database there', async () => {
   await seed()
   expect(await named('a')).toEqual(['b', 'e', 'x'])
+  expect((await listNamed(destination, 'a', ['b', 'e', 'y'])).map(({ name }) => name).sort()).toEqual(['b', 'e'])
+  expect(await listViews(destination, 'a')).toEqual([])
   // The collection a.b of the destination belongs to nothing that is synced.
   expect(await named('c')).toEqual(['d', 'k'])
   expect((await listDatabases(destination)).filter((name) => ['a', 'c'].includes(name)).sort()).toEqual(['a', 'c'])
@@ -74,6 +84,8 @@ it('commands and cursors go to the collection where it is, and errors have its n
   const read = { find: 'b', batchSize: 2 }
   expect(await RawCursor.readAll(destination, 'a', read)).toHaveLength(5)
   const [b] = await listCollections(destination, 'a', 'b')
+  const size = await sizeOf(destination, { database: 'a', name: 'b', uuid: b?.uuid ?? '' })
+  expect(size).toEqual({ documents: 5, bytes: 5 * 14 })
   const collectionUUID = toUuid(b?.uuid ?? '')
   await underPresentName({ name: 'x' }, (name) =>
     destination.write('a', { collMod: name, collectionUUID, validationLevel: 'off' }),

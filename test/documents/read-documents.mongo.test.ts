@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { idElementOf, idOf } from '../../src/documents/identity.ts'
 import { openNatural, openRange, readByIds, readMaxKey } from '../../src/documents/read-documents.ts'
 import type { TypedValue } from '../../src/domain/raw-bson.ts'
-import { renamedTo, type SourceCollection } from '../../src/mongo/collection-name.ts'
+import { type CollectionToRead, renamedTo } from '../../src/mongo/collection-name.ts'
 import { appendOplogNote } from '../../src/mongo/oplog-note.ts'
 import type { RawCursor } from '../../src/mongo/raw-cursor.ts'
 import { rawSequence } from '../../src/mongo/raw-values.ts'
@@ -17,7 +17,7 @@ import { Random } from '../support/random.ts'
 const one = oneSet()
 
 /** Creates a collection with these documents. If several documents have equal `_id`s, the collection keeps the first. */
-async function fill(name: string, documents: Buffer[], options = {}): Promise<SourceCollection> {
+async function fill(name: string, documents: Buffer[], options = {}): Promise<CollectionToRead> {
   await one.client.db('app').createCollection(name, options)
   await appendOplogNote(one.cluster, 'test')
   for (let from = 0; from < documents.length; from += 1_000) {
@@ -39,7 +39,7 @@ async function all(cursor: RawCursor): Promise<Buffer[]> {
  * Reads a range as the copy does. A range without an upper bound also needs `readMaxKey`, because most ranges with a lower bound
  * end before the `_id` MaxKey on the server.
  */
-async function range(collection: SourceCollection, from: TypedValue | null, to: TypedValue | null): Promise<Buffer[]> {
+async function range(collection: CollectionToRead, from: TypedValue | null, to: TypedValue | null): Promise<Buffer[]> {
   const read = await all(await openRange(one.cluster, collection, { from, to }, one.cluster.latest, 7))
   if (to) return read
   for await (const documents of readMaxKey(one.cluster, collection, one.cluster.latest)) {
@@ -156,7 +156,7 @@ describe('a read in natural order', () => {
 })
 
 describe('a read of a collection that was renamed or dropped', () => {
-  const read = async (collection: SourceCollection) => {
+  const read = async (collection: CollectionToRead) => {
     try {
       for await (const _ of readByIds(one.cluster, collection, [Buffer.from([0x0a])], one.cluster.latest));
       return 'found'

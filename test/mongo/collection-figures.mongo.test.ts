@@ -218,6 +218,29 @@ describe('the report on collections', () => {
     })
   })
 
+  it('of many collections is answered with the expired one while the server takes long to make a new one', async () => {
+    await metadata.collections.save(Array.from({ length: 500 }, (_, at) => entryOf(at, 100)))
+    const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)
+    const first = await reports.report(firstPage, false)
+    const read = vi.spyOn(Cluster.prototype, 'read')
+    const now = performance.now.bind(performance)
+    let skew = 0
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + skew)
+    try {
+      const data = { failCommands: ['aggregate'], blockConnection: true, blockTimeMS: 2_000, appName: 'tandem-test' }
+      await using _slow = await failPoint(one.client, 'failCommand', data)
+      while (read.mock.calls.length === 0) {
+        skew += 500
+        expect(await reports.report(firstPage, false)).toBe(first)
+      }
+    } finally {
+      read.mockRestore()
+      clock.mockRestore()
+    }
+    const isNew = async () => expect(await reports.report(firstPage, false)).not.toBe(first)
+    await vi.waitFor(isNew, { timeout: 60_000, interval: 20 })
+  })
+
   it('fails at once when the destination fails, and reads the figures again for a later request', async () => {
     await metadata.collections.save([entryOf(1, 100)])
     const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)

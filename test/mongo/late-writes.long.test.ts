@@ -33,7 +33,7 @@ it('the server does not execute a definition or a metadata write after its time 
   const entry = { database: 'app', name: 'late', uuid: 'u', wanted, refusedIndexes: [] } as unknown as CatalogEntry
   const view = { type: 'view', name: 'view', uuid: '', options: [] }
   const outcomes = Promise.allSettled([
-    definitions.create(entry),
+    definitions.create('app', [entry]),
     definitions.followViews('app', [view as never]),
     cluster.write('app', { drop: 'old' }),
     cluster.write(metadataDatabase, { update: 'sync', updates: [{ q: { _id: 'late' }, u: { a: 1 }, upsert: true }] }),

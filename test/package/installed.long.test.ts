@@ -7,7 +7,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { guardPath, removeGuardedPath } from '../support/guarded-process.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { environment, startTandem } from '../support/tandem-process.ts'
+import { environment } from '../support/program-run.ts'
+import { startTandem } from '../support/tandem-process.ts'
 
 /** The tarball of `npm pack` is installed into an empty folder. It runs the commands of docs/quick-start.md. */
 

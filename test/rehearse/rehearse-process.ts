@@ -2,7 +2,7 @@ import path from 'node:path'
 import process from 'node:process'
 import { type GuardedProcess, spawnGuarded } from '../support/guarded-process.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
-import { environment } from '../support/tandem-process.ts'
+import { environment } from '../support/program-run.ts'
 
 /** A rehearsal by the built program, and what it has printed so far. */
 export interface Run {

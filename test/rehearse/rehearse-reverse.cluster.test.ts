@@ -42,7 +42,8 @@ async function expectNothingLeft(): Promise<void> {
 }
 
 const reversed = ['--reverse', '--blockWrites', '--minutes', '0.1', '--seed', '7']
-const small = ['--megabytes', '1']
+/** For rehearsals that are interrupted or refused. */
+const small = ['--megabytes', '1', '--minutes', '0.02']
 
 describe('tandem rehearse --reverse --stepDowns', () => {
   it('elects primaries, commits, reverses, commits again, compares after each commit, and cleans up', async () => {

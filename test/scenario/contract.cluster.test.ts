@@ -69,7 +69,7 @@ describe('a whole sync', () => {
   it('3: start turns IDLE into RUNNING', async () => {
     await using tandem = await startInstance()
     expect((await tandem.progress()).state).toBe('IDLE')
-    expect(await tandem.post('start', start)).toEqual(accepted)
+    expect(await tandem.post('start', start)).toMatchObject(accepted)
     expect((await tandem.progress()).state).toBe('RUNNING')
   })
 

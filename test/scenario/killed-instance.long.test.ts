@@ -70,7 +70,7 @@ it('README: the successor of a coordinator that crashes while it creates collect
   await using all = await pair.startInstances('a', 'b')
   await all.allReach(({ state }) => state === 'IDLE', 'IDLE')
   const [a, b] = [all.members.get('a'), all.members.get('b')] as [Tandem, Tandem]
-  for (const one of [a, b]) expect(await one.post('start', body)).toEqual(accepted)
+  for (const one of [a, b]) expect(await one.post('start', body)).toMatchObject(accepted)
   await all.allReach(({ state, coordinatorID }) => state === 'RUNNING' && coordinatorID === 'a', 'coordinated by a')
 
   await failing({ failCommands: ['create'], namespace: 'app.second' })

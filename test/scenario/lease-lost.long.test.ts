@@ -106,7 +106,7 @@ describe('an instance whose lease another process takes', () => {
     expect((await second.progress()).state).toBe('IDLE')
     await first.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
     await first.kill9()
-    expect(await start()).toEqual(accepted)
+    expect(await start()).toMatchObject(accepted)
     expect(await askLimits(second, { bytesPerSecond })).toMatchObject({ status: 200 })
     expect(await snapshotOf('a')).toMatchObject({ limits: { bytesPerSecond } })
   })

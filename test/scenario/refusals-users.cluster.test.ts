@@ -75,7 +75,7 @@ describe('users', () => {
 
       const administrator = side === 'source' ? sourceClient : destinationClient
       await administrator.db('admin').command({ grantRolesToUser: what, roles: ['root'] })
-      expect(await within(commandTimeoutMs, tandem.post('start', start))).toEqual(accepted)
+      expect(await within(commandTimeoutMs, tandem.post('start', start))).toMatchObject(accepted)
       await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
     },
   )

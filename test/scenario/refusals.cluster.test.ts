@@ -120,7 +120,7 @@ describe('start', () => {
       // A second start is refused in the same way.
       expectRefusal(await tandem.post('start', body), 422, error, description)
       await fix?.()
-      expect(await tandem.post('start', start)).toEqual(accepted)
+      expect(await tandem.post('start', start)).toMatchObject(accepted)
       await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
     },
   )
@@ -212,7 +212,7 @@ describe('start', () => {
     expect(await footprints()).toEqual(before)
     await destination.proxies[0]?.heal()
     await vi.waitFor(() => expectIdle(tandem), patience)
-    expect(await tandem.post('start', start)).toEqual(accepted)
+    expect(await tandem.post('start', start)).toMatchObject(accepted)
     await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
   })
 
@@ -227,7 +227,7 @@ describe('start', () => {
     await expectIdle(tandem)
     expect(await footprints()).toEqual(before)
     await destination.proxies[0]?.heal()
-    await vi.waitFor(async () => expect(await tandem.post('start', start)).toEqual(accepted), patience)
+    await vi.waitFor(async () => expect(await tandem.post('start', start)).toMatchObject(accepted), patience)
     await tandem.waitFor(({ canCommit }) => canCommit, { timeoutSeconds: 30, what: 'ready to commit' })
   })
 })

@@ -127,7 +127,7 @@ it('README: a commit does not wait for a lost instance, and that instance applie
   await back.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 20, what: 'COMMITTED' })
   const late = await all.start('late')
   await late.waitFor(({ state }) => state === 'IDLE', { timeoutSeconds: 20, what: 'IDLE' })
-  expect(await late.post('start', body)).toEqual(accepted)
+  expect(await late.post('start', body)).toMatchObject(accepted)
   await late.waitFor(({ state }) => state === 'COMMITTED', { timeoutSeconds: 20, what: 'COMMITTED' })
   for (const tandem of [back, late]) expect((await tandem.progress()).canWrite).toBe(true)
   expect(await onDestination.countDocuments({ text: 'of the source' })).toBe(0)

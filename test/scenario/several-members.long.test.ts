@@ -203,7 +203,7 @@ it('README: after a kill and a restart of one instance or of all, each continues
   expect(performance.now() - since).toBeLessThan(5_000 * (await slowness()))
   await insert(1_000, 50)
   await vi.waitFor(async () => expect(await copied()).toBe(150), patience)
-  expect(await member('b').post('start', body)).toEqual(accepted)
+  expect(await member('b').post('start', body)).toMatchObject(accepted)
 
   expect(await member('b').post('pause')).toEqual(accepted)
   await Promise.all(['a', 'b'].map((id) => started.kill9(id)))

@@ -81,7 +81,7 @@ test('time-series collections are not synced, from the start to the commit, and 
   await tandem.stop()
   tandem = await pair.startInstance()
   await tandem.waitFor(({ state }) => state === 'RUNNING', { timeoutSeconds: 30, what: 'RUNNING' })
-  expect(await tandem.post('start', body)).toEqual(accepted)
+  expect(await tandem.post('start', body)).toMatchObject(accepted)
   expect(await tandem.post('start', { ...body, timeseries: 'refuse' })).toMatchObject({ body: { success: false } })
   const nowNamed = '3 time-series collections are not synced: app.later, app.was plain, app.weather'
   await vi.waitFor(async () => expect(await warningsOf(tandem as Tandem)).toContain(nowNamed), patience)

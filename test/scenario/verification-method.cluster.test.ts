@@ -22,7 +22,11 @@ it('a sync that compares hashes first commits, and progress says what that does 
   const { findings } = (await tandem.post('check', body)).body
   const warning = expect.objectContaining({ severity: 'warning', name: 'HashedVerification' })
   expect(findings).toEqual(expect.arrayContaining([warning]))
-  await startSync(tandem, byHashes)
+  const notProven = expect.stringContaining('do not prove equal types of numbers')
+  expect((await tandem.post('start', body)).body).toMatchObject({
+    success: true,
+    warnings: expect.arrayContaining([notProven]),
+  })
   await canCommit(tandem)
   expect(await tandem.post('commit')).toEqual(accepted)
   const { verification, warnings } = await committed(tandem)
@@ -30,7 +34,7 @@ it('a sync that compares hashes first commits, and progress says what that does 
     initialCompareMethod: 'toHashedIndexKey',
     source: { hashedDocumentCount: 1_000, phase: 'stream hashing' },
   })
-  expect(warnings).toEqual(expect.arrayContaining([expect.stringContaining('do not prove equal types of numbers')]))
+  expect(warnings).toEqual(expect.arrayContaining([notProven]))
 })
 
 it('a document of another client whose number has another type of the same size is found, because its change is compared as bytes', async () => {

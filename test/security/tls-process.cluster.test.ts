@@ -8,7 +8,7 @@ import { claimPorts } from '../support/free-ports.ts'
 import { spawnGuarded } from '../support/guarded-process.ts'
 import { repositoryRoot } from '../support/mongo-binaries.ts'
 import { pairedSets } from '../support/paired-sets.ts'
-import { environment } from '../support/tandem-process.ts'
+import { environment } from '../support/program-run.ts'
 import { tlsFiles, tlsPem } from '../support/tls/files.ts'
 
 /** The command line of tandem operates an instance that serves HTTPS and requires a token, from start to commit. */

@@ -46,7 +46,7 @@ test("with access control, mongosync's roles are enough and a user without them 
       expect.stringMatching(/on the source .*AuthenticationFailed.*estimatedOplogTimeRemaining/),
       expect.stringMatching(/on the destination .*AuthenticationFailed.*cache/),
     ])
-    expect(await start(tandem)).toEqual({ status: 200, body: { success: true } })
+    expect(await start(tandem)).toMatchObject({ status: 200, body: { success: true } })
     await commit(tandem)
     expect((await compareBoth(source.uri, destination.uri)).differences).toEqual([])
   } finally {

@@ -106,7 +106,7 @@ describe('a sync from a replica set to two shards', () => {
       }
       let tandem = await pair.startTandem()
       const options = { sharding, existingData: 'converge', enableUserWriteBlocking: 'none' }
-      expect(await start(tandem, options)).toEqual({ status: 200, body: { success: true } })
+      expect(await start(tandem, options)).toMatchObject({ status: 200, body: { success: true } })
       await workload.run(60)
       await tandem.kill9()
       tandem = await pair.startTandem()

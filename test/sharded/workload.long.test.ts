@@ -10,7 +10,7 @@ async function migrate(pair: ShardedPair, options: Record<string, unknown> = {},
   try {
     await workload.create()
     let tandem = await pair.startTandem()
-    expect(await start(tandem, options)).toEqual({ status: 200, body: { success: true } })
+    expect(await start(tandem, options)).toMatchObject({ status: 200, body: { success: true } })
     await workload.run(60)
     await tandem.kill9()
     tandem = await pair.startTandem()

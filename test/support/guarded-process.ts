@@ -85,12 +85,16 @@ export const runningProcesses = (): GuardedProcess[] => [...running]
 export function spawnGuarded(
   command: string,
   args: string[],
-  options: Pick<SpawnOptions, 'cwd' | 'env'> & { output: 'pipe' | 'ignore' | number },
+  options: Pick<SpawnOptions, 'cwd' | 'env'> & {
+    output: 'pipe' | 'ignore' | number
+    /** Gives the process a pipe as file descriptor 3, whose other end is `child.stdio[3]`. */
+    takesInput?: boolean
+  },
 ): GuardedProcess {
-  const { output, ...spawnOptions } = options
+  const { output, takesInput = false, ...spawnOptions } = options
   const child = spawn('/bin/sh', ['-c', 'read -r go && exec "$@" </dev/null', 'guarded', command, ...args], {
     ...spawnOptions,
-    stdio: ['pipe', output, output],
+    stdio: ['pipe', output, output, ...(takesInput ? (['pipe'] as const) : [])],
     detached: true,
   })
   const { pid, stdin } = child

@@ -74,7 +74,7 @@ export class ShardedPair {
   /** Starts an instance and a sync from source to destination. */
   async startSync(options: Record<string, unknown> = {}): Promise<Tandem> {
     const tandem = await this.startTandem()
-    expect(await start(tandem, options)).toEqual({ status: 200, body: { success: true } })
+    expect(await start(tandem, options)).toMatchObject({ status: 200, body: { success: true } })
     return tandem
   }
 

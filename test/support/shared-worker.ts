@@ -1,6 +1,7 @@
 import { afterAll, beforeEach, vi } from 'vitest'
 import { runningProcesses } from './guarded-process.ts'
 import { keepSets, keptPids, stopSets } from './kept-sets.ts'
+import { hostPids } from './tandem-hosts.ts'
 
 /**
  * Runs before each test file that uses servers. Such files share a worker, its modules and its replica sets. If a file
@@ -15,7 +16,7 @@ beforeEach(({ onTestFailed }) => onTestFailed(stopSets))
 // Vitest calls `afterAll` hooks in the reverse order of their registration, so this one runs after those of the file.
 afterAll(async () => {
   vi.useRealTimers()
-  const kept = keptPids()
+  const kept = [...keptPids(), ...hostPids()]
   const left = runningProcesses().filter(({ pid }) => !kept.includes(pid))
   await Promise.all(left.map((one) => one.kill()))
 })

@@ -6,6 +6,8 @@ import { claimPorts } from './free-ports.ts'
 import { spawnGuarded } from './guarded-process.ts'
 import { repositoryRoot } from './mongo-binaries.ts'
 import { inPod, pidOutside } from './pod.ts'
+import { environment, linesOf, type ProgramRun } from './program-run.ts'
+import { areHostsKept, runInHost } from './tandem-hosts.ts'
 
 const listenTimeoutMs = 60_000
 const stopTimeoutMs = 20_000
@@ -71,14 +73,6 @@ export interface Tandem extends AsyncDisposable {
   output(): string
 }
 
-/**
- * Returns the environment without the tests' own variables (TANDEM_MONGO_BIN and others), which an instance would reject
- * as misspelt.
- */
-export function environment(): NodeJS.ProcessEnv {
-  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TANDEM_')))
-}
-
 /** Starts the command-line program as its users run it, in a process that ends with this one. */
 export async function startTandem(options: TandemOptions): Promise<Tandem> {
   const { crashAt, dropEventsOf, repairAtMost, stoodStill } = options.faults ?? {}
@@ -100,35 +94,17 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
     ...(options.id ? ['--id', options.id] : []),
     ...(options.extraArgs ?? []),
   ]
-  const commandLine = [process.execPath, entry, ...args]
-  const [command, commandArgs] = options.pod ? inPod(options.pod, commandLine) : [process.execPath, [entry, ...args]]
-  const spawned = spawnGuarded(command, commandArgs, {
-    cwd: repositoryRoot,
-    env: { ...environment(), ...faults, ...options.env },
-    output: 'pipe',
-  })
-  const { child, ended, isRunning } = spawned
-  const pid = options.pod ? await pidOutside(spawned.pid) : spawned.pid
-  const kill = async (signal: NodeJS.Signals = 'SIGKILL'): Promise<void> => {
-    if (isRunning() && pid !== spawned.pid) process.kill(pid, signal)
-    else await spawned.kill(signal)
-    await ended
+  const lines: string[] = []
+  const onLine = (line: string): void => {
+    lines.push(line)
+    lines.splice(0, lines.length - outputLinesMax)
   }
+  const run = canBeHosted(options, isFaulty)
+    ? runInHost(entry, args, onLine)
+    : await runAlone([process.execPath, entry, ...args], { ...options, env: { ...faults, ...options.env }, onLine })
+  const { pid, ended, isRunning, kill } = run
   void ended.then(() => claimed?.release())
 
-  const lines: string[] = []
-  for (const stream of [child.stdout, child.stderr]) {
-    let rest = ''
-    stream?.setEncoding('utf8').on('data', (chunk: string) => {
-      const parts = (rest + chunk).split('\n')
-      rest = parts.pop() ?? ''
-      lines.push(...parts)
-      lines.splice(0, lines.length - outputLinesMax)
-    })
-    stream?.once('close', () => {
-      if (rest !== '') lines.push(rest)
-    })
-  }
   const withOutput = (message: string) =>
     `${message}\n--- output of tandem ${pid}:\n${lines.slice(-outputLinesInErrors).join('\n')}`
 
@@ -205,7 +181,7 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
   try {
     await waitUntilListening()
   } catch (error) {
-    await kill()
+    await kill('SIGKILL')
     throw error
   }
   return {
@@ -229,6 +205,36 @@ export async function startTandem(options: TandemOptions): Promise<Tandem> {
       await stop()
     },
   }
+}
+
+/**
+ * True if the instance may run in a process that has run others. The environment belongs to a process, and
+ * `--exitOnFailure` ends it a while after the failure.
+ */
+function canBeHosted({ env, pod, extraArgs = [] }: TandemOptions, isFaulty: boolean): boolean {
+  return areHostsKept() && !isFaulty && !env && !pod && !extraArgs.includes('--exitOnFailure')
+}
+
+/** Runs the program in a process of its own. */
+async function runAlone(
+  commandLine: string[],
+  { env, pod, onLine }: Pick<TandemOptions, 'env' | 'pod'> & { onLine: (line: string) => void },
+): Promise<ProgramRun> {
+  const [command = '', args] = pod ? inPod(pod, commandLine) : [commandLine[0], commandLine.slice(1)]
+  const spawned = spawnGuarded(command, args, {
+    cwd: repositoryRoot,
+    env: { ...environment(), ...env },
+    output: 'pipe',
+  })
+  const { child, ended, isRunning } = spawned
+  for (const stream of [child.stdout, child.stderr]) linesOf(stream, onLine)
+  const pid = pod ? await pidOutside(spawned.pid) : spawned.pid
+  const kill = async (signal: NodeJS.Signals): Promise<void> => {
+    if (isRunning() && pid !== spawned.pid) process.kill(pid, signal)
+    else await spawned.kill(signal)
+    await ended
+  }
+  return { pid, ended, isRunning, kill }
 }
 
 /** Starts a sync from cluster0 to cluster1, by default with verification, and throws unless the command is accepted. */
