@@ -1,4 +1,5 @@
 import type { Document } from 'mongodb'
+import pLimit from 'p-limit'
 import type { BuildIndexes } from '../domain/build-indexes.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import { collModOptions, optionsWhileDeferred } from '../domain/definition.ts'
@@ -24,6 +25,11 @@ import { refuseLongName } from './refuse-definitions.ts'
  * 6.0 copies its list of all collections only once for them.
  */
 const createdAtOnce = 16
+/**
+ * Number of collections that are created in parallel in all databases. A blocked creation keeps its connection, and the lease
+ * needs one of the 64 that the driver opens to a cluster.
+ */
+const createdInAllAtOnce = 32
 /** Number of new collections whose indexes are built, or that are sharded, in parallel. */
 const completedAtOnce = 8
 
@@ -36,6 +42,7 @@ export class DestinationDefinitions {
   /** Null if the destination is a replica set. */
   readonly sharding: DestinationSharding | null
   readonly indexes: DestinationIndexes
+  readonly #creations = pLimit(createdInAllAtOnce)
   /** Returns true if a destination UUID belongs to a collection in the catalog. */
   isOurs: (uuid: string) => boolean = () => false
 
@@ -56,7 +63,7 @@ export class DestinationDefinitions {
    */
   async create(database: string, entries: readonly CatalogEntry[]): Promise<void> {
     await this.#assignPrimary(database)
-    await inParallel(createdAtOnce, [...entries], (entry) => this.#createEmpty(entry))
+    await inParallel(createdAtOnce, [...entries], (entry) => this.#creations(() => this.#createEmpty(entry)))
     const names = entries.map(({ name }) => name)
     const created = new Map((await listNamed(this.#cluster, database, names)).map(({ name, uuid }) => [name, uuid]))
     for (const entry of entries) {

@@ -23,6 +23,8 @@ import { awaitsShardKey, type ShardingEntries, wantedShardKey } from './sharding
 
 /** The UUIDs of this many new collections are stored together. An interruption makes tandem create at most these again. */
 const createdTogether = 500
+/** The same on a sharded destination, where `shardCollection` and the distribution of chunks take much longer. */
+const createdTogetherSharded = 32
 /** Number of collections whose changes are followed in parallel: the server's default of `maxNumActiveUserIndexBuilds`. */
 const followedAtOnce = 3
 
@@ -269,8 +271,9 @@ export class SnapshotFollower {
     await this.#metadata.collections.save(intents)
     // The intents enter the catalog now, because a retry may find these collections dropped or renamed on the source.
     for (const entry of intents) if (!this.#catalog.get(entry.uuid)) this.#catalog.add(entry)
-    for (let from = 0; from < intents.length; from += createdTogether) {
-      const together = intents.slice(from, from + createdTogether)
+    const size = this.#destination.sharding ? createdTogetherSharded : createdTogether
+    for (let from = 0; from < intents.length; from += size) {
+      const together = intents.slice(from, from + size)
       try {
         await this.#destination.create(database, together)
         await this.#metadata.collections.save(together)

@@ -57,9 +57,11 @@ export class CollectionReports {
    * new one is not read at once. Rejects when the destination does not answer.
    * @param restored true when the commit has restored the options of indexes that were deferred until then (such as
    * unique and TTL)
+   * @param situation what `progress` says. A report of another situation is not shown: after a failed commit, the expired one
+   * would not contain the mismatches
    */
-  async report(page: CollectionsPage, restored: boolean): Promise<CollectionsReport> {
-    const key = `${page.limit} ${page.after} ${restored}`
+  async report(page: CollectionsPage, restored: boolean, situation = ''): Promise<CollectionsReport> {
+    const key = `${page.limit} ${page.after} ${restored} ${situation}`
     let kept = this.#kept.get(key)
     if (!kept || performance.now() >= kept.until) kept = this.#begin(key, page, restored, kept?.latest ?? null)
     const { report, former } = kept

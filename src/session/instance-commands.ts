@@ -84,7 +84,9 @@ export class InstanceCommands implements Instance {
     const { session } = sync
     if (!session) return { collections: [], total: 0 }
     try {
-      return await session.collections.report(page, sync.progress().canWrite === true)
+      const { state, canWrite, canCommit, mismatches } = sync.progress()
+      const situation = JSON.stringify([state, canCommit, mismatches])
+      return await session.collections.report(page, canWrite === true, situation)
     } catch (error) {
       throw asRefusal(error, 'collections')
     }

@@ -2,6 +2,7 @@ import { beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { SharedCatalog, type SharedCatalogParts } from '../../src/apply/shared-catalog.ts'
 import { listCollections } from '../../src/definitions/listing.ts'
 import { type CatalogEntry, newEntry } from '../../src/domain/catalog.ts'
+import { uuidOfHex } from '../../src/mongo/uuid.ts'
 import { testContext } from '../mongo/clusters.ts'
 import { oneSet } from '../mongo/one-set.ts'
 
@@ -17,7 +18,7 @@ beforeEach(async () => {
   const [listed] = await listCollections(one.cluster, 'app')
   const collection = { uuid: listed?.uuid as string, name: 'things' }
   entry = newEntry('app', collection, { options: [], indexes: [] }, 'copied')
-  entry.destinationUUID = '00000000-0000-4000-8000-000000000000'
+  entry.destinationUUID = uuidOfHex('00000000000040008000000000000000')
   shared = new SharedCatalog({
     ...{ source: one.cluster, destination: one.cluster, context: testContext() },
     metadata: { collections: { load: async () => [entry] } },

@@ -224,7 +224,8 @@ describe('a command given to all', () => {
     expect((await a.commands.give({ command: 'commit' })).get('deaf')).toMatchObject({ error: 'NoAnswer' })
     deaf.commands.poll()
     await a.commands.give({ command: 'pause' }).catch(() => {})
-    expect(deaf.performed).toEqual([])
+    // On a busy machine, the poll may still find the second command.
+    expect(deaf.performed).not.toContain('commit')
   })
 
   it('reports that an instance has picked up the command when that instance has not finished it', async () => {

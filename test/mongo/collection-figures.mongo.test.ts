@@ -241,6 +241,15 @@ describe('the report on collections', () => {
     await vi.waitFor(isNew, { timeout: 60_000, interval: 20 })
   })
 
+  it('of many collections is not answered with the one of another situation', async () => {
+    await metadata.collections.save(Array.from({ length: 500 }, (_, at) => entryOf(at, 100)))
+    const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)
+    const before = await reports.report(firstPage, false, 'COMMITTING')
+    await metadata.collections.save([entryOf(500, 100)])
+    expect(await reports.report(firstPage, false, 'COMMITTING')).toBe(before)
+    expect((await reports.report(firstPage, false, 'FAILED')).total).toBe(501)
+  })
+
   it('fails at once when the destination fails, and reads the figures again for a later request', async () => {
     await metadata.collections.save([entryOf(1, 100)])
     const reports = new CollectionReports(new CollectionFigures(one.cluster), configuration)

@@ -67,8 +67,11 @@ test('a sync that compares hashes first commits', async () => {
   const rows = await shardedCollection(source, sourceClient, 'rows', { k: 1 }, [20])
   await rows.insertMany(Array.from({ length: 600 }, (_, _id) => ({ _id, k: _id % 40 })))
   const tandem = await pair.startTandem()
-  const verification = { initialCompareMethod: 'toHashedIndexKey' }
-  expect(await start(tandem, { verification })).toMatchObject({ status: 200, body: { warnings: [expect.any(String)] } })
+  const request = {
+    verification: { initialCompareMethod: 'toHashedIndexKey' },
+    enableUserWriteBlocking: 'destinationOnly',
+  }
+  expect(await start(tandem, request)).toMatchObject({ status: 200, body: { warnings: [expect.any(String)] } })
   const { verification: progress } = await canCommit(tandem)
   expect(progress?.source.hashedDocumentCount).toBe(600)
   await commit(tandem)

@@ -31,7 +31,7 @@ const firstSeeds: Record<Break, number> = {
   'copy-judged-late': 224,
   'plan-unfenced': 3,
   'plan-removal-unfenced': 3,
-  'copy-end-unfenced': 55,
+  'copy-end-unfenced': 20,
   'tombstones-removed-early': 1,
   'no-tombstones': 1,
   'tombstones-unread': 56,

@@ -5,19 +5,33 @@ import { finished, numberOf } from './wire.ts'
 
 /** A cluster's catalog as the listing commands return it. */
 
+/** The filters with which tandem lists collections. */
+interface Filter {
+  'info.uuid'?: { $in: UUID[] }
+  name?: string | { $in: string[] }
+  type?: string
+}
+
 export function listCollections(
   side: 'source' | 'destination',
   count: number,
   where: string,
   command: Document,
 ): Document {
-  const uuid = command['filter']?.['info.uuid'] as UUID | undefined
+  const { 'info.uuid': uuids, name, type, ...unknown } = (command['filter'] ?? {}) as Filter
+  if (Object.keys(unknown).length > 0)
+    throw new Error(`the simulated listing does not support ${JSON.stringify(unknown)}`)
   const found = Array.from({ length: where === database ? count : 0 }, (_, number) => ({
     name: collectionName(number),
     type: 'collection',
     options: {},
     info: { readOnly: false, uuid: new UUID(Buffer.from(collectionUuid(side, number), 'latin1')) },
-  })).filter((one) => !uuid || one.info.uuid.equals(uuid))
+  })).filter(
+    (one) =>
+      (!uuids || uuids.$in.some((uuid) => one.info.uuid.equals(uuid))) &&
+      (name === undefined || (typeof name === 'string' ? name === one.name : name.$in.includes(one.name))) &&
+      (type === undefined || type === one.type),
+  )
   return finished(
     found.map((one) => Buffer.from(BSON.serialize(one))),
     `${where}.$cmd.listCollections`,
