@@ -201,6 +201,7 @@ export class SnapshotFollower {
     newState: Reconciled['newState'],
   ): Promise<void> {
     const { names } = this.#destination
+    if (!names.hasCollections) return
     const separated = this.#catalog.inDatabase(database).flatMap((entry) => {
       const name = byUuid.get(entry.uuid)?.name
       return name !== undefined && entry.destinationUUID && names.separates(database, entry.name, name)
