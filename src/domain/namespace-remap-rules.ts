@@ -44,7 +44,7 @@ export function parseRemap(given: readonly NamespaceRename[] | undefined): reado
     if (textOf(from) === textOf(to))
       throw invalid(
         `${field}.to.${part}`,
-        `${textOf(to)} is the name on the source; leave the element out, or give another name`,
+        `${textOf(to)} is the name on the source; leave the element out, give another name, or exclude it by a filter`,
       )
     sources.set(textOf(from), at)
     targets.set(target, at)
