@@ -135,7 +135,7 @@ export class NamespaceRemap {
   /**
    * True if the two names of a collection of the source, before and after a rename, are not both in the database of the
    * destination that has the rest of its database. The server gives a collection another UUID when it moves it to another
-   * database, and writes its documents anew, so such a rename is not repeated: the collection is created and copied again.
+   * database, and writes all its documents again, so such a rename is not repeated: the collection is created and copied again.
    */
   separates(database: string, name: string, other: string): boolean {
     if (name === other || this.#placed.size === 0) return false
