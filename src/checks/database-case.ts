@@ -61,11 +61,15 @@ async function remainingIn(destination: Cluster, selection: Selection, existing:
   const { names } = destination
   const { cursor } = await destination.read(names.onSource(existing), { listCollections: 1, nameOnly: true })
   const listed = cursor.firstBatch as { name: string; type: string }[]
-  const dropped = new Set<object>()
+  const bySource = new Map<string, { name: string; type: string; one: object }[]>()
   for (const one of listed.filter(({ name }) => isListed(name))) {
     const { database, collection } = splitNamespace(names.namespaceOnSource(namespace(existing, one.name)))
-    if ((await selection.among(database, [{ ...one, name: collection }])).length > 0) dropped.add(one)
+    const found = bySource.get(database) ?? []
+    found.push({ name: collection, type: one.type, one })
+    bySource.set(database, found)
   }
+  const selected = await selection.amongAll(bySource)
+  const dropped = new Set([...selected.values()].flat().map(({ one }) => one))
   // The server keeps `system.views` after the last view is dropped. `createNamespace` drops such a database.
   return listed.find((one) => one.name !== 'system.views' && !dropped.has(one))?.name
 }
