@@ -143,9 +143,13 @@ export class HeartbeatPublisher {
    * what a commit waits for.
    */
   get coordinator(): Progress | null {
-    const coordinator = this.#parts.current.session?.coordination
-    if (!coordinator || coordinator.leading) return null
-    return this.#observed.find(({ id }) => id === coordinator.coordinatorID)?.progress ?? null
+    const coordination = this.#parts.current.session?.coordination
+    if (!coordination || coordination.leading) return null
+    // This instance remains the known coordinator after it has given the role up, and its last heartbeat is older than
+    // its progress.
+    const coordinatorID = coordination.coordinatorID
+    if (coordinatorID === this.#parts.id) return null
+    return this.#observed.find(({ id }) => id === coordinatorID)?.progress ?? null
   }
 
   /**
