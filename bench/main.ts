@@ -1,7 +1,7 @@
 /**
  * Measures how fast tandem is compared with the simplest program that does the same work on the same servers.
  *
- *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|indexes|builds|instances|ddl|shared|secondaries|dashboards|converge|start|neighbours|directions|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
+ *   npm run bench -- [--quick] [--only copy|burst|hot|lag|verify|verification|cutover|memory|collections|empty|indexes|builds|instances|ddl|shared|secondaries|dashboards|converge|start|neighbours|directions|sharded] [--shape 1k|collections|10k] [--runs N] [--cache GB] [--json FILE]
  *                  [--profile DIR] [--case NAME] [--rtt MS] [--bandwidth MBIT] [--compressors LIST] [--scale SHARE] [--shards N] [--level N]
  *
  * Figures are medians over `--runs`. `--quick` does a tenth of the work; use it to try out the bench, not to measure
@@ -11,7 +11,8 @@
  * milliseconds. `--bandwidth` is its rate in each direction in megabits per second. With either option, only the
  * sections in `linkedSections` run, and `--compressors` sets the option of that name in the connection strings of these
  * programs. `--scale` is the share of the full work to do, above 0 and at most 1. Use it if the
- * machine limits open files: 10,000 collections are at least 20,000 files on each server. `--shards` is the number of
+ * machine limits open files: 10,000 collections are at least 20,000 files on each server. The section `empty` takes a long
+ * time and runs only if `--only` names it. `--shards` is the number of
  * shards of each cluster in the section `sharded`, 4 by default. `--level` is the one load level that the section
  * `neighbours` measures instead of all.
  */
@@ -35,6 +36,7 @@ import { benchLag } from './lag.ts'
 import { shapes } from './load.ts'
 import { machineFacts, machineLines } from './machine.ts'
 import { benchManyCollections } from './many-collections.ts'
+import { benchManyEmpty } from './many-empty.ts'
 import { benchManyIndexes } from './many-indexes.ts'
 import { benchMemory } from './memory.ts'
 import { benchNeighbours } from './neighbours.ts'
@@ -152,6 +154,7 @@ function planned(): Planned[] {
     name: '100 documents each',
     run: () => benchManyCollections(options),
   }
+  const empty = { section: 'empty' as const, name: 'in one database', run: () => benchManyEmpty(options) }
   const indexes = { section: 'indexes' as const, name: '20 collections', run: () => benchManyIndexes(options) }
   const builds = { section: 'builds' as const, name: '20 indexes', run: () => benchBuildIndexes(options) }
   const instances = { section: 'instances' as const, name: first.title, run: () => benchInstances(first, options) }
@@ -186,6 +189,7 @@ function planned(): Planned[] {
     ...cutovers,
     memory,
     collections,
+    ...(wanted === 'empty' ? [empty] : []),
     indexes,
     builds,
     instances,

@@ -12,6 +12,7 @@ export const sections = [
   ...(['copy', 'burst', 'hot', 'lag', 'verify', 'verification', 'cutover', 'memory'] as const),
   ...([
     'collections',
+    'empty',
     'indexes',
     'builds',
     'instances',
