@@ -81,7 +81,7 @@ async function copyFrom(
   }
   let batchSize = batchDocumentsMax
   const { throttle, context } = parts
-  const firstBatchSize = Math.ceil((unmeasuredBatchDocuments * throttle.batchBytes(batchBytesMax)) / batchBytesMax)
+  const firstBatchSize = firstBatchOf(entry, limits(throttle))
   const endsBeforeMaxKey = (segment.last ?? segment.from) !== null && segment.to === null
   const open = (): Promise<SegmentRead> => openSegment(parts, entry, segment, firstBatchSize)
   const read = await throttle.read(context.signal, () => measured(context, 'copyRead', open))
@@ -146,10 +146,24 @@ async function copyMaxKey(
 }
 
 /**
- * Number of documents in the first batch of a segment, when the size of its documents is not known yet. A larger batch
- * costs less CPU, but 1,000 documents of 10 KB took 30 MB more memory. The batch is smaller when the rate is limited.
+ * Number of documents in the first batch of a segment, when the size of the collection's documents is not known. A larger
+ * batch costs less CPU, but 1,000 documents of 10 KB took 30 MB more memory. The batch is smaller when the rate is limited.
  */
 const unmeasuredBatchDocuments = 200
+
+/**
+ * Returns the number of documents to read first. A small collection then fits into one reply. The batch aims at half of the
+ * bytes, in case the first documents are larger than the average.
+ */
+export function firstBatchOf(
+  { estimatedBytes, estimatedDocuments }: Pick<CatalogEntry, 'estimatedBytes' | 'estimatedDocuments'>,
+  max: ReadBatch,
+): number {
+  const unmeasured = Math.ceil((unmeasuredBatchDocuments * max.bytes) / batchBytesMax)
+  if (estimatedDocuments === 0) return unmeasured
+  const size = { documents: estimatedDocuments, bytes: estimatedBytes }
+  return nextBatchSize(size, { documents: max.documents, bytes: max.bytes / 2 }, unmeasured)
+}
 
 function limits(throttle: Throttle): ReadBatch {
   return { documents: batchDocumentsMax, bytes: throttle.batchBytes(batchBytesMax) }
