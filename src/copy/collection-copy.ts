@@ -117,10 +117,16 @@ export class CollectionCopy {
       // Only the coordinator plans, so a collection that is not planned in its catalog is not copied.
       const isCurrent = coordination.leading && this.#reloadedInTerm === coordination.coordinatorEpoch
       if (isCurrent && catalog.entries().some(isUnplanned)) return false
-      const [copying] = await both(metadata.collections.copying(partitionCount, this.#signal), this.#reloadInTerm())
+      const isCopied = (): boolean => catalog.entries().every((entry) => entry.state === 'copied')
+      // A single instance knows already whether everything is copied, so the two reads take one round trip.
+      const isKnown = isCopied()
+      const [copying] = await both(
+        metadata.collections.copying(partitionCount, this.#signal),
+        isKnown ? reload() : this.#reloadInTerm(),
+      )
       if (copying.length > 0) return false
-      await reload()
-      return catalog.entries().every((entry) => entry.state === 'copied')
+      if (!isKnown) await reload()
+      return isCopied()
     })
   }
 
@@ -339,12 +345,10 @@ export class CollectionCopy {
     for (const entry of known) entry.planned = saved.has(entry.uuid)
     // A single instance claims what it opens, which saves the round trips of a claim. Several instances share the segments.
     const { coordination } = this.#parts
-    const isAlone = coordination.members.length <= 1 && segments.length <= claimedAlone
-    const claim = isAlone ? { owner: coordination.token, number: coordination.segmentClaims.next() } : null
-    if (claim) {
-      this.#claimNumber = claim.number
-      coordination.segmentClaims.claimedBy(claim.owner)
-    }
+    if (coordination.members.length > 1) return void (await metadata.segments.open([...saved], segments))
+    this.#claimNumber = coordination.segmentClaims.next()
+    coordination.segmentClaims.claimedBy(coordination.token)
+    const claim = { owner: coordination.token, number: this.#claimNumber, limit: claimedAlone }
     this.#claimedOnOpening = await metadata.segments.open([...saved], segments, claim)
   }
 

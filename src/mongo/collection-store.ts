@@ -3,6 +3,7 @@ import { batched } from '../domain/batched.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { StoppedError } from '../domain/errors.ts'
+import { both } from '../domain/in-parallel.ts'
 import { inSlices } from '../domain/in-slices.ts'
 import { buildDocument, readFields } from '../domain/raw-bson.ts'
 import type { ShardKey } from '../domain/shard-key.ts'
@@ -237,16 +238,20 @@ export class CollectionStore {
     const projection = { schemaVersion: 1, state: 1, totalCopied: 1, endedPartitions: 1 }
     const ofEnds = { _id: { $in: ends.map(({ uuid }) => toUuid(uuid)) } }
     const found = new Map<string, Document>()
-    for (const document of await this.#stored.find('collections', ofEnds, { projection })) {
-      found.set(fromUuid(document['_id'] as Binary), document)
-    }
+    // The owner of all partitions completes the copies, and reads their bytes in the same round trip.
+    const own = ends.filter(({ partitions, partitionCount }) => partitions.size >= partitionCount)
+    const [stored, bytesOfOwn] = await both(
+      this.#stored.find('collections', ofEnds, { projection }),
+      this.#bytesOf(own.map(({ uuid }) => uuid)),
+    )
+    for (const document of stored) found.set(fromUuid(document['_id'] as Binary), document)
     const isComplete = ({ uuid, partitionCount }: EndedCopy): boolean => {
       const one = found.get(uuid)
       return one?.['state'] === 'copying' && (one['endedPartitions'] as number[]).length >= partitionCount
     }
     const counts = new Map(ends.filter(isComplete).map(({ uuid, partitionCount }) => [uuid, partitionCount]))
     const completed = [...counts.keys()]
-    const bytes = completed.length > 0 ? await this.#others.segments.bytesOf(completed) : new Map<string, number>()
+    const bytes = new Map([...bytesOfOwn, ...(await this.#bytesOf(completed.filter((uuid) => !bytesOfOwn.has(uuid))))])
     const totals = new Map(completed.map((uuid) => [uuid, bytes.get(uuid) ?? 0]))
     if (completed.length > 0) {
       // Any instance may store this, so `state` and `endedPartitions` guard this write, not the coordinator's term. A
@@ -267,6 +272,12 @@ export class CollectionStore {
       if ([...partitions.keys()].some((partition) => !ended.has(partition))) return 'moved'
       return totals.get(uuid) ?? null
     })
+  }
+
+  /** Returns the copied bytes of each of these collections; 0 for one that has no segments. */
+  async #bytesOf(uuids: string[]): Promise<Map<string, number>> {
+    const bytes = uuids.length > 0 ? await this.#others.segments.bytesOf(uuids) : new Map<string, number>()
+    return new Map(uuids.map((uuid) => [uuid, bytes.get(uuid) ?? 0]))
   }
 
   /**

@@ -113,7 +113,8 @@ export async function sampleIds(cluster: Cluster, collection: CollectionToRead, 
   const command = {
     aggregate: collection.name,
     pipeline: [{ $sample: { size: count } }, { $project: { _id: 1 } }, { $sort: { _id: 1 } }],
-    cursor: {},
+    // By default, the first reply has 101 documents, and a second one would follow.
+    cursor: { batchSize: count + 1 },
     collectionUUID: toUuid(collection.uuid),
   }
   const cursor = await unlessGone(cluster, RawCursor.open(cluster, collection.database, command, sampleLimitMS))

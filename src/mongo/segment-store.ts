@@ -85,36 +85,42 @@ export class SegmentStore {
   /**
    * Makes the segments of these collections claimable: their plan is stored completely and will not be made again.
    * @param planned the segments of these and of other collections, if they are known
-   * @param claim if given, a few segments are also claimed in the same write, because nobody else claims any
+   * @param claim if given, the first segments of `planned`, at most `limit`, are also claimed in the same write, because
+   * nobody else claims any
    * @returns the segments that were claimed
    */
   async open(
     uuids: string[],
     planned: readonly Segment[] = [],
-    claim: { owner: OwnerToken; number: number } | null = null,
+    claim: { owner: OwnerToken; number: number; limit: number } | null = null,
   ): Promise<Segment[]> {
     const wanted = new Set(uuids)
     const known = planned.filter(({ collection }) => wanted.has(collection))
+    const claimed = known.slice(0, claim?.limit ?? 0)
+    const closed = { claimable: { $ne: true }, term: notOfLater(this.#coordinator.term) }
+    // A pipeline keeps the schema version of each segment.
+    const opened = [{ $set: { claimable: true } }]
+    const owned = [{ $set: { claimable: true, ...(claim && ownedBy(claim.owner, claim.number)) } }]
+    let matched = 0
     if (known.length > 0 && known.length <= singlyMax) {
-      const term = notOfLater(this.#coordinator.term)
-      const owned = claim && ownedBy(claim.owner, claim.number)
-      const opened = [{ $set: { claimable: true, ...owned } }]
-      const matched = await this.#stored.update(
-        'segments',
-        known.map((segment) => ({ q: { _id: keyOf(segment), claimable: { $ne: true }, term }, u: opened })),
-      )
-      if (!claim) return []
-      if (matched === known.length) return known.map((segment) => ({ ...segment, claim: claim.number }))
-      // The reply to an earlier attempt was lost, or a later term has replaced the plan.
-      return await this.#claimedBy(claim.owner, claim.number)
+      const statements = known.map((segment, at) => ({
+        q: { _id: keyOf(segment), ...closed },
+        u: at < claimed.length ? owned : opened,
+      }))
+      matched = await this.#stored.update('segments', statements)
+    } else {
+      const ofClaim = { q: { _id: { $in: claimed.map(keyOf) }, ...closed }, u: owned, multi: true }
+      for (let from = 0; from < uuids.length; from += uuidsMax) {
+        const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
+        const ofAll = { q: { collection: { $in: collections }, ...closed }, u: opened, multi: true }
+        const isClaiming = from === 0 && claimed.length > 0
+        matched += await this.#stored.update('segments', isClaiming ? [ofClaim, ofAll] : [ofAll])
+      }
     }
-    for (let from = 0; from < uuids.length; from += uuidsMax) {
-      const collections = uuids.slice(from, from + uuidsMax).map(toUuid)
-      const q = { collection: { $in: collections }, claimable: { $ne: true }, term: notOfLater(this.#coordinator.term) }
-      // A pipeline keeps the schema version of each segment.
-      await this.#stored.update('segments', [{ q, u: [{ $set: { claimable: true } }], multi: true }])
-    }
-    return []
+    if (!claim) return []
+    if (matched === known.length) return claimed.map((segment) => ({ ...segment, claim: claim.number }))
+    // The reply to an earlier attempt was lost, or a later term has replaced the plan.
+    return await this.#claimedBy(claim.owner, claim.number)
   }
 
   /**

@@ -75,6 +75,17 @@ export class InFlight {
     return this.roundTrips ? atOnce(base, this.roundTrips().destination, this.#writeMS) : base
   }
 
+  /**
+   * How many segments to copy at a time. Each has at most one read and one write under way, so the side whose batches take
+   * longer has one under way for almost every segment. More segments than that side needs would only hold batches in memory,
+   * which makes all batches smaller.
+   */
+  segmentsAtOnce(readsAtOnce: number, writesAtOnce: number): number {
+    const [readMS, writeMS] = [this.#readMS, this.#writeMS]
+    if (readMS === null || writeMS === null) return Math.max(readsAtOnce, writesAtOnce)
+    return writeMS >= readMS ? writesAtOnce : readsAtOnce
+  }
+
   /** Until the next batches, the number is what the load level allows. */
   forget(): void {
     this.#readMS = null

@@ -63,13 +63,14 @@ export class Throttle {
     return this.#limits.writeConcurrency ?? this.#inFlight.writesAtOnce(this.#atServer)
   }
 
-  /** How many segments to copy at a time. Each has at most one read and one write under way. */
+  /** How many segments to copy at a time. */
   get segmentsAtOnce(): number {
-    return this.#limits.readConcurrency ?? Math.max(this.readConcurrency, this.writeConcurrency)
+    const { readConcurrency, writeConcurrency } = this
+    return this.#limits.readConcurrency ?? this.#inFlight.segmentsAtOnce(readConcurrency, writeConcurrency)
   }
 
   get #concurrencies(): string {
-    return [this.readConcurrency, this.writeConcurrency].join()
+    return [this.readConcurrency, this.writeConcurrency, this.segmentsAtOnce].join()
   }
 
   get #atServer(): number {

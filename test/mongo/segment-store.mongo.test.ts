@@ -130,16 +130,29 @@ describe('segments', () => {
   it('are claimed by the instance that opens their plan, and by no other, also if the plan is opened again', async () => {
     const planned = segmentsOf(uuid(1), 3)
     await store.plan([...planned, ...segmentsOf(uuid(2), 1, 3)])
-    const claimed = await store.open([uuid(1)], planned, { owner: 'a#1', number: 5 })
+    const claimed = await store.open([uuid(1)], planned, { owner: 'a#1', number: 5, limit: 64 })
     expect(claimed).toEqual(planned.map((segment) => ({ ...segment, claim: 5 })))
     expect(await load(uuid(1))).toEqual(claimed)
     expect(await store.claim('b#1', 2, 64, noneExpired)).toEqual([])
     // As if the reply to the first attempt was lost.
-    expect(priorities(await store.open([uuid(1)], planned, { owner: 'a#1', number: 5 }))).toEqual([0, 1, 2])
-    expect(await store.open([uuid(1)], planned, { owner: 'b#1', number: 6 })).toEqual([])
+    expect(priorities(await store.open([uuid(1)], planned, { owner: 'a#1', number: 5, limit: 64 }))).toEqual([0, 1, 2])
+    expect(await store.open([uuid(1)], planned, { owner: 'b#1', number: 6, limit: 64 })).toEqual([])
     await store.saveProgress([done(claimed[0] as Segment, 10)], 'a#1')
     expect(await store.bytesBy('a')).toEqual(new Map([[uuid(1), 10]]))
     expect(priorities(await store.claim('b#1', 3, 64, (owner) => owner === 'a#1'))).toHaveLength(2)
+  })
+
+  it('are all opened and at most `limit` of them claimed in one write, in the order of their priorities', async () => {
+    const inOrder = (segments: Segment[]) => segments.toSorted((one, other) => one.priority - other.priority)
+    const planned = inOrder([...segmentsOf(uuid(1), 20), ...segmentsOf(uuid(2), 10, 20)])
+    await store.plan(planned)
+    const opening = { owner: 'a#1', number: 5, limit: 24 }
+    const claimed = await store.open([uuid(1), uuid(2)], planned, opening)
+    expect(claimed).toEqual(planned.slice(0, 24).map((segment) => ({ ...segment, claim: 5 })))
+    expect(inOrder([...(await load(uuid(1))), ...(await load(uuid(2)))])).toEqual([...claimed, ...planned.slice(24)])
+    // As if the reply to the first attempt was lost.
+    expect(await store.open([uuid(1), uuid(2)], planned, opening)).toEqual(claimed)
+    expect(priorities(await store.claim('b#1', 2, 64, noneExpired))).toEqual([24, 25, 26, 27, 28, 29])
   })
 
   it('are claimed in the order of their priorities, across collections', async () => {
