@@ -94,6 +94,27 @@ describe('copySegment', () => {
     }
   })
 
+  it('reads a small collection in one reply if the size of its documents is known, and in several otherwise', async () => {
+    await Promise.all([source(), destination()].map((db) => db.createCollection('c')))
+    await source()
+      .collection<{ _id: number }>('c')
+      .insertMany(Array.from({ length: 1_000 }, (_, _id) => ({ _id })))
+    const entry = await clusters.entryOf(database, 'c', 'copying')
+    const repliesOfCopy = async (): Promise<number> => {
+      const reads = vi.spyOn(clusters.source, 'read')
+      await copy(entry, segmentOf(entry, null, null))
+      const replies = reads.mock.calls.filter(([, command]) => command['find'] === 'c' || command['getMore']).length
+      reads.mockRestore()
+      await clusters.expectEqual(database)
+      await clusters.metadata.segments.remove([entry.uuid])
+      await destination().collection('c').deleteMany({})
+      return replies
+    }
+    expect(await repliesOfCopy()).toBeGreaterThan(1)
+    Object.assign(entry, { estimatedDocuments: 1_000, estimatedBytes: 14_000 })
+    expect(await repliesOfCopy()).toBe(1)
+  })
+
   it.each([
     ['plain', {}],
     ['clustered', { clusteredIndex: { key: { _id: 1 }, unique: true } }],
