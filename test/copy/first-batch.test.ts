@@ -4,7 +4,10 @@ import { firstBatchOf } from '../../src/copy/copy-segment.ts'
 
 /** The number of documents that the copy of a segment reads first. */
 
-const sizes = fc.record({ estimatedDocuments: fc.integer({ min: 0, max: 1e9 }), estimatedBytes: fc.integer({ min: 0 }) })
+const sizes = fc.record({
+  estimatedDocuments: fc.integer({ min: 0, max: 1e9 }),
+  estimatedBytes: fc.integer({ min: 0 }),
+})
 const limits = fc.record({ documents: fc.constant(10_000), bytes: fc.integer({ min: 1_024, max: 4 * 1024 * 1024 }) })
 
 it('documents of average size take at most half of the bytes, and there is always one', () => {
