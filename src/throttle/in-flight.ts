@@ -78,12 +78,16 @@ export class InFlight {
   /**
    * How many segments to copy at a time. Each has at most one read and one write under way, so the side whose batches take
    * longer has one under way for almost every segment. More segments than that side needs would only hold batches in memory,
-   * which makes all batches smaller.
+   * which makes all batches smaller. The closer the durations of both sides are, the more often a segment waits for the
+   * other side, so a few more segments are copied.
    */
   segmentsAtOnce(readsAtOnce: number, writesAtOnce: number): number {
     const [readMS, writeMS] = [this.#readMS, this.#writeMS]
-    if (readMS === null || writeMS === null) return Math.max(readsAtOnce, writesAtOnce)
-    return writeMS >= readMS ? writesAtOnce : readsAtOnce
+    const most = Math.max(readsAtOnce, writesAtOnce)
+    if (readMS === null || writeMS === null) return most
+    const needed = writeMS >= readMS ? writesAtOnce : readsAtOnce
+    const waiting = Math.min(readMS, writeMS) / Math.max(readMS, writeMS) / 2
+    return Math.min(most, Math.ceil(needed * (1 + waiting) - negligible))
   }
 
   /** Until the next batches, the number is what the load level allows. */

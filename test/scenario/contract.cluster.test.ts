@@ -126,7 +126,9 @@ describe('a whole sync', () => {
   })
 
   it('facts 2.2: writes made while PAUSED arrive after resume, and a pause is accepted during the copy', async () => {
-    await app(pair.sourceClient, 'things').insertMany(numbered(3000))
+    // 3 MB, so that one reply does not have all documents.
+    const padded = numbered(3000).map((document) => ({ ...document, text: 'x'.repeat(1_000) }))
+    await app(pair.sourceClient, 'things').insertMany(padded)
     await using held = await holdCopy('app.things')
     await using tandem = await startInstance()
     await startSync(tandem)
