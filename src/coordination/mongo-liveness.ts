@@ -12,11 +12,12 @@ const collection = 'members'
 /** Time limit of a command, ms by the clock of this process. */
 const timeoutMS = 5_000
 /**
- * The most rows that a read returns. All rows must fit in one batch, because `UnfencedMetadata.read` sends no getMore. A
- * sync has a row for each mongosyncID that it has ever had.
+ * The most rows that a read returns, those with the newest heartbeats. All rows must fit in one batch, because
+ * `UnfencedMetadata.read` sends no getMore. A sync has a row for each mongosyncID that it has ever had.
  */
 const rowsMax = 1_000
-const withAge: Document[] = [{ $limit: rowsMax }, { $set: { ageMS: ageMS('$clusterTime', '$at') } }]
+const newest: Document[] = [{ $sort: { clusterTime: -1 } }, { $limit: rowsMax }]
+const withAge: Document[] = [...newest, { $set: { ageMS: ageMS('$clusterTime', '$at') } }]
 
 /**
  * Stores heartbeats in the metadata database, so that a sync needs no other service. The age of a heartbeat is the

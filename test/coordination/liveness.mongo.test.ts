@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import type { Liveness } from '../../src/coordination/liveness.ts'
+import { inParallel } from '../../src/domain/in-parallel.ts'
 import type { Progress } from '../../src/domain/progress.ts'
 import { heartbeatOf, idleProgress, type LivenessStore, mongoStore, redisStore } from './liveness-stores.ts'
 
@@ -56,6 +57,16 @@ describe.each([
     const heartbeats = Array.from({ length: 20 }, (_, index) => heartbeatOf(`i${index % 10}`))
     await Promise.all(heartbeats.map((heartbeat, index) => (index % 2 ? liveness : other).publish(heartbeat)))
     expect(await ids()).toEqual(Array.from({ length: 10 }, (_, index) => `i${index}`))
+  })
+
+  it('shows the newest heartbeats if a sync has had more than a thousand instances', async () => {
+    const former = Array.from({ length: 1_050 }, (_, index) => heartbeatOf(`former${index}`))
+    await inParallel(50, former, (heartbeat) => liveness.publish(heartbeat))
+    await liveness.publish(heartbeatOf('present'))
+    expect(await ids(other)).toContain('present')
+    for (let left = await ids(); left.length > 0; left = await ids()) {
+      await inParallel(50, left, (id) => liveness.remove(id))
+    }
   })
 
   it('preserves all characters and values of an id, an incarnation and progress', async () => {
