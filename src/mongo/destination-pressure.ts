@@ -23,12 +23,15 @@ const heldMS = 60_000
 export class DestinationPressure {
   readonly #destination: Cluster
   readonly #shards: ShardConnections
+  readonly #answerMS: number
   /** When each server last answered, in ms of performance.now(). */
   readonly #answeredAt = new Map<string, number>()
 
-  constructor(destination: Cluster) {
+  /** @param answerMS a server that was reached and does not answer within this time (ms) counts as overloaded */
+  constructor(destination: Cluster, answerMS = shardReadMS) {
     this.#destination = destination
-    this.#shards = new ShardConnections(destination)
+    this.#answerMS = answerMS
+    this.#shards = new ShardConnections(destination, { answerMS })
   }
 
   /**
@@ -49,7 +52,7 @@ export class DestinationPressure {
       return answers.map(({ shard, ...answer }) => ({ where: `the shard ${shard} of the destination`, ...answer }))
     }
     const where = 'the destination'
-    const options = { timeoutMS: shardReadMS }
+    const options = { timeoutMS: this.#answerMS }
     return [
       await this.#destination.read('admin', { ...serverStatusCommand }, options).then(
         (result) => ({ where, result }),
@@ -65,7 +68,7 @@ export class DestinationPressure {
       return describePressure(answer.result, where)
     }
     const { error } = answer
-    if (isUnanswered(error)) return `${where} does not answer serverStatus within ${shardReadMS / 1_000} seconds`
+    if (isUnanswered(error)) return `${where} does not answer serverStatus within ${this.#answerMS / 1_000} seconds`
     const answeredAt = this.#answeredAt.get(where) ?? Number.NEGATIVE_INFINITY
     return isTransient(error) && now - answeredAt < heldMS ? undefined : null
   }

@@ -51,11 +51,16 @@ export class ShardConnections {
   readonly #backoffs = new Map<string, Backoff>()
   readonly #refusedLogins: Map<string, Backoff>
   readonly #retriesRefusedLogins: boolean
+  readonly #answerMS: number
   #closed = false
 
-  /** @param options `retriesRefusedLogins`: also read shards that have refused the login in the last half hour */
-  constructor(cluster: Cluster, { retriesRefusedLogins = false } = {}) {
+  /**
+   * @param options `retriesRefusedLogins`: also read shards that have refused the login in the last half hour; `answerMS`:
+   * the time limit of one command, ms
+   */
+  constructor(cluster: Cluster, { retriesRefusedLogins = false, answerMS = shardReadMS } = {}) {
     this.#cluster = cluster
+    this.#answerMS = answerMS
     this.#retriesRefusedLogins = retriesRefusedLogins
     this.#refusedLogins = refusedLogins.get(cluster) ?? new Map()
     refusedLogins.set(cluster, this.#refusedLogins)
@@ -86,7 +91,7 @@ export class ShardConnections {
       const client = this.#open(host)
       // The driver's own timeoutMS has no effect in 7.8.
       const read: ShardRead = (database, command) =>
-        client.db(database).command(command, { signal: AbortSignal.timeout(shardReadMS) } as object)
+        client.db(database).command(command, { signal: AbortSignal.timeout(this.#answerMS) } as object)
       const result = await work(read)
       this.#refusedLogins.delete(host)
       return { result }

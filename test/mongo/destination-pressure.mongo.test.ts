@@ -41,6 +41,9 @@ it('the destination is overloaded while too much of the cache of one shard is no
   await expect.poll(() => pressure.read(), { timeout: 20_000 }).toBeNull()
 })
 
+/** A short limit, so that the tests do not wait for long. */
+const answerMS = 3_000
+
 /**
  * Delays the answers to serverStatus for longer than tandem waits for them. The server ends a fail point only after the
  * commands that it delays.
@@ -50,26 +53,28 @@ const delayStatus = (client: MongoClient, of: string) =>
     failCommands: ['serverStatus'],
     appName: of,
     blockConnection: true,
-    blockTimeMS: 13_000,
+    blockTimeMS: answerMS + 1_500,
   })
 
 it('a shard that can be reached and does not answer counts as overloaded until it answers', async () => {
-  expect(await pressure.read()).toBeNull()
+  const own = new DestinationPressure(cluster, answerMS)
+  onTestFinished(() => own.close())
+  expect(await own.read()).toBeNull()
   const [, silent] = sharded.shards
   await using direct = await MongoClient.connect(silent?.uri ?? '')
   await using point = await delayStatus(direct, appName)
-  const overloaded = `the shard ${silent?.name} of the destination does not answer serverStatus within 10 seconds`
-  expect(await pressure.read()).toBe(overloaded)
-  expect(await pressure.read()).toBe(overloaded)
+  const overloaded = `the shard ${silent?.name} of the destination does not answer serverStatus within 3 seconds`
+  expect(await own.read()).toBe(overloaded)
+  expect(await own.read()).toBe(overloaded)
   await point.release()
-  expect(await pressure.read()).toBeNull()
+  expect(await own.read()).toBeNull()
 })
 
 it('a replica set that can be reached and does not answer counts as overloaded until it answers', async () => {
-  const own = new DestinationPressure(one.cluster)
+  const own = new DestinationPressure(one.cluster, answerMS)
   expect(await own.read()).toBeNull()
   await using point = await delayStatus(one.client, 'tandem-test')
-  expect(await own.read()).toBe('the destination does not answer serverStatus within 10 seconds')
+  expect(await own.read()).toBe('the destination does not answer serverStatus within 3 seconds')
   await point.release()
   expect(await own.read()).toBeNull()
 })
