@@ -118,8 +118,9 @@ export class CollectionCopy {
       const isCurrent = coordination.leading && this.#reloadedInTerm === coordination.coordinatorEpoch
       if (isCurrent && catalog.entries().some(isUnplanned)) return false
       const isCopied = (): boolean => catalog.entries().every((entry) => entry.state === 'copied')
-      // A single instance knows already whether everything is copied, so the two reads take one round trip.
-      const isKnown = isCopied()
+      // A single instance knows already whether everything is copied, so the two reads take one round trip. With other
+      // instances, the catalog must be read after the list, because it has the bytes that they have copied.
+      const isKnown = coordination.members.length <= 1 && isCopied()
       const [copying] = await both(
         metadata.collections.copying(partitionCount, this.#signal),
         isKnown ? reload() : this.#reloadInTerm(),
