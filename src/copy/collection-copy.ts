@@ -118,9 +118,10 @@ export class CollectionCopy {
       const isCurrent = coordination.leading && this.#reloadedInTerm === coordination.coordinatorEpoch
       if (isCurrent && catalog.entries().some(isUnplanned)) return false
       const isCopied = (): boolean => catalog.entries().every((entry) => entry.state === 'copied')
-      // A single instance knows already whether everything is copied, so the two reads take one round trip. With other
-      // instances, the catalog must be read after the list, because it has the bytes that they have copied.
-      const isKnown = coordination.members.length <= 1 && isCopied()
+      // The bytes of a collection are known once every instance has ended its copy, which a single instance finds out by
+      // itself. Then the two reads take one round trip. Otherwise the catalog is read after the list, because it has the
+      // bytes of the copies that others have ended until then.
+      const isKnown = isCopied() && catalog.entries().every(({ totalCopied }) => totalCopied !== null)
       const [copying] = await both(
         metadata.collections.copying(partitionCount, this.#signal),
         isKnown ? reload() : this.#reloadInTerm(),

@@ -178,24 +178,27 @@ it.each([
 })
 
 it.each([
-  [['follower'], true],
-  [['coordinator', 'follower'], false],
-])('instances %j: the catalog is read while the list of unfinished copies is read: %s', async (members, together) => {
-  await createCollections()
-  const entry = await unplanned()
-  await plan(entry)
-  const order: string[] = []
-  const reload = async (): Promise<void> => void order.push('reload')
-  const catalog = new Catalog()
-  catalog.add({ ...entry, planned: true, state: 'copied' })
-  const copy = follower(catalog, reload, async () => {}, instance(members))
-  vi.spyOn(clusters.metadata.collections, 'copying').mockImplementation(async () => {
-    await vi.waitFor(() => expect(order).toEqual(together ? ['reload'] : []))
-    order.push('listed')
-    return []
-  })
-  onTestFinished(() => void vi.restoreAllMocks())
-  expect(await copy.survey()).toBe(true)
-  // Other instances may store the bytes that they have copied until the list is read.
-  expect(order).toEqual(together ? ['reload', 'listed'] : ['listed', 'reload'])
-})
+  ['knows', 10, true],
+  ['does not know', null, false],
+])(
+  'an instance that %s the copied bytes orders the reads of the catalog and of unfinished copies accordingly',
+  async (_, totalCopied, together) => {
+    await createCollections()
+    const entry = await unplanned()
+    await plan(entry)
+    const order: string[] = []
+    const reload = async (): Promise<void> => void order.push('reload')
+    const catalog = new Catalog()
+    catalog.add({ ...entry, planned: true, state: 'copied', totalCopied })
+    const copy = follower(catalog, reload, async () => {})
+    vi.spyOn(clusters.metadata.collections, 'copying').mockImplementation(async () => {
+      await vi.waitFor(() => expect(order).toEqual(together ? ['reload'] : []))
+      order.push('listed')
+      return []
+    })
+    onTestFinished(() => void vi.restoreAllMocks())
+    expect(await copy.survey()).toBe(true)
+    // Other instances may store the bytes that they have copied until the list is read.
+    expect(order).toEqual(together ? ['reload', 'listed'] : ['listed', 'reload'])
+  },
+)
