@@ -25,7 +25,10 @@ export interface CopyContext {
 }
 
 export type SegmentReport =
-  /** A batch was acknowledged. `bytes` is negative when the copy of a segment begins again. */
+  /**
+   * A batch was acknowledged, or a segment was taken over with the bytes that its former owner had copied. `bytes` is
+   * negative when the copy of a segment begins again.
+   */
   | { type: 'segment.progressed'; collection: string; bytes: number }
   | { type: 'segment.copied'; id: string }
   /** The collection of the segment no longer exists on the source. */
@@ -46,8 +49,9 @@ const copySetup = setup({
   },
   actors: {
     /**
-     * Opens the replication that the copy and event application share, and keeps it open as long as the machine runs.
-     * Reports the limits when the replication is open and whenever they change. Stopping this actor stops all work.
+     * Opens the replication, the components that the copy and event application share (src/session/replication.ts), and
+     * keeps it open as long as the machine runs. Reports the limits when the replication is open and whenever they
+     * change. Stopping this actor stops all work.
      */
     replication: fromCallback<WorkerOrder>(placeholder('replication')),
     begin: fromPromise<void>(placeholder('begin')),
@@ -109,8 +113,8 @@ const segmentCopied = [endSegment, copySetup.assign({ copiedSome: true })]
  * segment and reports each acknowledged batch. The machine is drained only when all children have ended.
  *
  * opening     The machine waits until this instance's previous replication has ended and changes may be applied. If a
- *             failed or restarted commit has prepared the destination, its preparation is undone first. A pause does not
- *             wait for any of this.
+ *             failed or restarted commit has restored deferred options, such as `prepareUnique`, they are deferred
+ *             again first. A pause does not wait for any of this.
  * beginning   Segments that this instance claimed before a pause, in the same lease term, are released.
  * surveying   The machine reads from the stored state whether any collection is not copied yet.
  * planning    If this instance coordinates, it splits collections into segments.

@@ -11,8 +11,9 @@ export interface CampaignInput {
  * instance holds it at a time, and each term has its own epoch.
  *
  * unknown      This instance has not read the stored role since it started, since it lost a campaign or did not learn
- *              the result, or since `lease.lost`. It also stays here while the role is vacant and this instance may not
- *              claim it. `holder` is the last known holder; null if none is known.
+ *              the result, or since `lease.lost`; or it was leading and has read that the role is vacant. It also stays
+ *              here while the role is vacant and this instance may not claim it. `holder` is the last known holder;
+ *              null if none is known.
  * following    Another instance holds the role. This instance also stays here while the role is vacant and this instance
  *              may not claim it.
  * campaigning  The role is vacant, and this instance claims it by compare-and-set. At most one candidate wins.

@@ -18,7 +18,7 @@ export interface ServeOptions {
   requestTimeoutSeconds?: number
   /** Maximum number of open connections. Further ones are closed as soon as they are made. */
   connectionsMax?: number
-  /** The same limit for each address. It does not apply to loopback. */
+  /** Maximum number of open connections from one address (IPv6: one /64 network). It does not apply to loopback. */
   connectionsPerAddressMax?: number
   /** Called when a limit has closed connections, at most once a minute for each limit. */
   onConnectionsRefused?: (refused: RefusedConnections) => void

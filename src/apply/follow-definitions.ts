@@ -29,22 +29,27 @@ export interface DefinitionFollowerParts {
   atStep: (step: string) => void
 }
 
-/** The longest wait of the coordinator before it looks for open barriers again, ms. A round usually ends it earlier. */
+/**
+ * The longest wait of the coordinator before it looks for open barriers again, ms. The end of a round usually ends the
+ * wait earlier. In a round, `Coordination` reads which instances own what, and whether a barrier is open.
+ */
 const barrierPollMS = 1_500
 /** Interval between reads of the barriers while this instance waits at one, ms. */
 const atBarrierMS = 40
-/** A read of the ownership shows for this long whether a barrier is open, ms. Rounds follow each other more quickly. */
+/** The coordinator relies for this long on what a round has read about open barriers, ms. Rounds are more frequent. */
 const recentMS = 1_500
 /** Interval between polls for silent DDL: definition changes for which the change stream emits no event. */
 const silentPollMS = 3_000
 /**
- * When definitions of a database changed less than this long ago (ms), more changes probably follow. Then the changed
- * indexes of all of its collections are read, so that the events of these changes need no read of their own.
+ * When definitions of a database changed less than this long ago (ms), more changes probably follow. The next
+ * reconciliation then also reads the changed indexes of all other collections of the database, so that the later events
+ * of these index changes need no read of their own.
  */
 const burstMS = 5_000
 
 /**
- * Follows DDL. The coordinator reconciles definitions for all instances, once every partition has reached the barrier.
+ * Follows DDL. Every partition stops at the cluster time of a DDL event, the barrier (src/coordination/barriers.ts).
+ * Once all partitions have reached it, the coordinator reconciles definitions for all instances.
  */
 export class DefinitionFollower {
   readonly #parts: DefinitionFollowerParts
@@ -89,8 +94,8 @@ export class DefinitionFollower {
    * Called when this instance has applied all events before these changes. A coordinator that owns all partitions
    * reconciles at once. Otherwise the instance waits until all partitions have reached the barrier and the coordinator
    * has reconciled. It does nothing for changes that were already followed before their events arrived here. An
-   * instance that started later does not know that they were followed, and waits until the stored positions of the
-   * other partitions are past the barrier.
+   * instance that started later does not know that they were followed, and waits at a barrier at which the others do
+   * not stop. The coordinator then waits until the stored positions of their partitions are past the barrier.
    * @param partitions the partitions whose events are applied up to here; the instance may have claimed more since
    */
   async follow(touched: Touched, times: ChangeTimes, partitions: number[], stopped: AbortSignal): Promise<void> {

@@ -77,8 +77,8 @@ export class OwnedPartitions {
   }
 
   /**
-   * Releases the owned partitions that are assigned to other instances, and claims the remaining ones. Resolves with
-   * the number of partitions whose events are to be applied.
+   * Releases the owned partitions that are assigned to other instances, and prepares the remaining ones for `apply`.
+   * `Coordination` has made this instance their owner. Resolves with the number of the remaining partitions.
    */
   claim(): Promise<number> {
     return this.#work.run(async () => {
@@ -160,8 +160,8 @@ export class OwnedPartitions {
 
   /**
    * Releases the owned partitions that are assigned to other instances. Returns the remaining ones with their stored
-   * positions. The catalog and the positions are read only after `claimCopies`, because from then on no former owner of
-   * a partition can end a copy for that partition.
+   * positions. The catalog and the positions are read only after `claimCopies`, because from then on no former owner
+   * can store in the catalog that one of these partitions has ended the copy of a collection.
    */
   async #claimed(): Promise<Map<number, OwnedPartition>> {
     const { coordination, metadata, catalog } = this.#parts
@@ -170,7 +170,7 @@ export class OwnedPartitions {
     await coordination.release(leaving)
     if (claims.length === 0) return new Map()
     await metadata.collections.claimCopies(new Map(claims))
-    // Only the owner of a partition stores its position, so the positions are read at the same time.
+    // Only the owner of a partition stores its position, so the positions can be read in parallel with the catalog.
     const [positions] = await both(metadata.loadPartitions(), this.#parts.reload())
     for (const entry of catalog.entries()) {
       if (claims.every(([partition]) => entry.endedPartitions.has(partition))) entry.state = 'copied'
@@ -188,7 +188,7 @@ export class OwnedPartitions {
   async #apply(owned: ReadonlyMap<number, OwnedPartition>, answered: () => void): Promise<void> {
     const { coordination } = this.#parts
     // `isAlone` is false while the lease of another instance is stored, even if that instance has ended. That instance
-    // may have recorded tombstones or reached barriers.
+    // may have recorded tombstones (src/mongo/tombstone-store.ts) or reached barriers (src/coordination/barriers.ts).
     const shared = owned.size < this.#parts.partitionCount || !coordination.isAlone
     let isAnswered = false
     const onAnswered = (): void => {

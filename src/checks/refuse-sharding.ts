@@ -124,8 +124,8 @@ export async function refuseUnfitOptions(
 const chunksPerShardMax = 8_192
 
 /**
- * Refuses an entry that does not fit the existing collection of the replica set. A collection that does not exist yet
- * is sharded when it is created. If the entry does not fit then, the sync fails with a named error.
+ * Refuses an entry that does not fit the existing collection of the source, a replica set. A collection that does not
+ * exist yet is sharded when it is created. If the destination refuses the key then, the sync fails with ShardingFailed.
  * @param creates true if tandem creates missing supporting indexes (`createSupportingIndexes`)
  */
 export async function refuseUnfitEntry(
@@ -170,7 +170,7 @@ export async function refuseUnfitEntry(
   )
 }
 
-/** True if the shard key is `_id`. Every collection has an index on `_id`, which `listIndexes` does not return. */
+/** True if the shard key is `_id`. Every collection has an index on `_id`, which tandem's `listIndexes` leaves out. */
 export function isIdKey(key: ShardKey): boolean {
   return key.length === 1 && key[0]?.path === '_id' && !key[0].hashed
 }

@@ -41,5 +41,5 @@ function fieldOf(text: string): Record<string, number | 'hashed'> {
   if (field === '') throw new InvalidArgumentError(`${form}; ${JSON.stringify(text)} is not field:1 or field:hashed.`)
   if (direction === 'hashed') return { [field]: 'hashed' }
   if (/^-?\d+$/.test(direction)) return { [field]: Number(direction) }
-  throw new InvalidArgumentError(`${form}; the direction of ${JSON.stringify(field)} must be a whole number or hashed.`)
+  throw new InvalidArgumentError(`${form}; the direction of ${JSON.stringify(field)} must be 1 or hashed.`)
 }

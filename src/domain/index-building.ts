@@ -6,9 +6,9 @@ import { fieldNamed } from './raw-bson.ts'
 
 /** The indexes of one collection while this instance builds them. */
 export interface IndexBuild {
-  /** Number of wanted indexes, including those that exist. */
+  /** Number of indexes that the collection is to have on the destination, including those that exist there. */
   total: number
-  /** Number of wanted indexes that do not exist yet. */
+  /** Number of these indexes that do not exist on the destination yet. */
   missing: number
 }
 

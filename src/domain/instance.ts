@@ -15,8 +15,9 @@ export interface RepairReport {
   /** Number of documents that were reconciled. */
   repairedDocuments: number
   /**
-   * Number of collections that are converged because the repair could not make them equal. If there are any, the commit
-   * was aborted.
+   * Number of collections that are converged (compared with the source again, so that what differs is written), because
+   * the repair could not make them equal or the verdict has too many differences. If there are any, the commit was
+   * aborted.
    */
   convergingCollections: number
 }
@@ -36,7 +37,10 @@ export interface Instance {
   collections(page: CollectionsPage): Promise<CollectionsReport>
   /** The limits on bulk work that apply now. */
   limits(): LimitsReport
-  /** Changes the given limits in any state. Limits survive restarts. Resolves with the limits in force. */
+  /**
+   * Changes the given limits of this instance only, in any state. They survive a restart while there is a sync, but not
+   * after COMMITTED. Resolves with the limits in force.
+   */
   limit(limits: Partial<Limits>): Promise<LimitsReport>
   /** Resolves with warnings about the options of this start. */
   start(configuration: StartConfiguration): Promise<string[]>
@@ -63,8 +67,8 @@ export interface Instance {
   /** The differences in the last verdict: the first thousand, and the total number. */
   mismatches(): Promise<{ mismatches: Mismatch[]; total: number }>
   /**
-   * Makes the documents that the verdict names equal to those of the source. Where this is not possible, aborts the
-   * commit and converges their collections.
+   * Makes the documents that the verdict names equal to those of the source. Where this is not possible, or if there
+   * are too many differences (`repairedMax`), aborts the commit and converges their collections.
    */
   repair(): Promise<RepairReport>
   /** Makes all instances compare these collections with the source again and write the differences. */

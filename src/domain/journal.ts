@@ -37,7 +37,7 @@ export interface JournalFields {
   /** `coordinatorID` is null after the coordinator gave up the role. */
   coordinator: { coordinatorID: string | null; term: number; isThisInstance: boolean }
   'instance evicted': { instance: string; epoch: number; seconds: number }
-  /** `from`: the evicted instances that owned these partitions. */
+  /** `from`: the evicted instances that owned some of these partitions; empty if there are none. */
   'partitions claimed': { partitions: number[]; from: string[] }
   'partitions given back': { partitions: number[] }
   'definitions followed': { databases: string[]; seconds: number }
@@ -61,8 +61,8 @@ export interface JournalFields {
   /** `instead`: how documents of this collection are read until its chunks are read. */
   'chunks not read': { namespace: string; error: string; instead: string }
   /**
-   * `all`: true if all collections converge from a new start time; false if the requested collections converge, and the
-   * stored positions stay.
+   * `all`: true if all collections converge (are compared with the source again) from a new start time; false if the
+   * requested collections converge, and the stored positions stay.
    */
   'convergence planned': { collections: number; all: boolean }
   /** Logged for a collection that is to be copied in natural order or has random `_id`s. `order`: the order of the read. */
@@ -75,7 +75,7 @@ export interface JournalFields {
   'copy ended': { collections: number; seconds: number }
   'verification began': Record<never, never>
   'verification begins again': { error: string }
-  /** Logged once for each collection in a first pass by hashes. */
+  /** Logged once for each collection in a first verification that compares hashes instead of documents. */
   'hashes not read': { namespace: string; error: string }
   'verification pass ended': {
     documents: number
@@ -105,7 +105,7 @@ export interface JournalFields {
   'log lines lost': { lines: number }
   stopping: Record<never, never>
   /**
-   * The messages and fields from here on are mongosync's, for tools that read its log. docs/logs.md names their source.
+   * The messages and fields from here on are mongosync's, for tools that read its log. docs/logs.md names one of them.
    */
   'Version info': { version: string; os: string; arch: string }
   /** The options of this instance, without secrets. */

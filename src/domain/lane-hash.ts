@@ -2,8 +2,10 @@ import { bsonType, decimalParts, scopeStart, spans } from './raw-bson.ts'
 
 /**
  * Returns a hash of a document's `_id` that is equal for values that the server treats as equal. 1, NumberLong(1), 1.0
- * and NumberDecimal("1") have the same hash, at any depth, and therefore go to the same lane. So a delete of one
- * encoding and an insert of another keep their order. Different values may have the same hash and then share a lane.
+ * and NumberDecimal("1") have the same hash, at any depth, and therefore go to the same lane, a queue of changes that
+ * are written in order (`Lanes`). So a delete of one encoding and an insert of another keep their order. Different
+ * values may have the same hash and then share a lane. The hash does not apply a collation, so a collection with a
+ * collation needs a single lane (`needsOneLane`).
  */
 export function laneHash(bytes: Buffer, type: number, start: number, end: number): number {
   return mixValue(2166136261, bytes, type, start, end) >>> 0

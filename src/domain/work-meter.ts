@@ -5,13 +5,13 @@ export const operations = ['copyRead', 'copyWrite', 'applyRead', 'applyWrite', '
 export type Operation = (typeof operations)[number]
 
 export interface LaneDepths {
-  /** For each lane, the number of changed documents that wait in it or are being written. */
+  /** For each lane (src/apply/lanes.ts), the number of changed documents that wait in it or are being written. */
   readonly depths: readonly number[]
 }
 
 /**
  * Counts what this process has done since it was started, for the metrics and the log. The counters never become
- * smaller, unlike the figures of `progress`, which also contain the stored work of earlier processes and of lost
+ * smaller. The figures of `progress` may, and they also contain the stored work of earlier processes and of lost
  * instances.
  */
 export class WorkMeter {

@@ -25,8 +25,9 @@ async function readRoles(cluster: InventoryCluster): Promise<Item[]> {
 
 /**
  * Returns the databases whose roles are to be read. One `rolesInfo` command lists the roles of one database only. A
- * database with roles need not have a collection, so it may be missing from `listDatabases`. A user who may not read
- * `system.roles` therefore gets only the roles of `admin` and of the user databases that have collections.
+ * database with roles need not have a collection, so it may be missing from `listDatabases`, but `system.roles` names
+ * it. For a user who may not read `system.roles`, this function returns only `admin` and the user databases that have
+ * collections.
  */
 async function databasesWithRoles(cluster: InventoryCluster): Promise<string[]> {
   try {

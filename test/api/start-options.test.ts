@@ -57,7 +57,7 @@ test.each([
   [['--shardKey', 'shop=a:1'], /--shardKey .* "shop" is not db\.collection/],
   [['--shardKey', 'shop.orders='], /--shardKey .* "" is not field:1/],
   [['--shardKey', 'shop.orders=a'], /--shardKey .* "a" is not field:1 or field:hashed/],
-  [['--shardKey', 'shop.orders=a:up'], /--shardKey .* direction of "a" must be a whole number or hashed/],
+  [['--shardKey', 'shop.orders=a:up'], /--shardKey .* direction of "a" must be 1 or hashed/],
   [['--shardKey', 'shop.orders=a:1,'], /--shardKey .* "" is not field:1/],
   [['--shardKey', 'shop.a=b=c:1'], /--shardKey .* equals sign .* --body/],
   [['--shardKey', 'shop.a=b:1', '--shardKey', 'shop.a=c:1'], /--shardKey .* already has a key/],
