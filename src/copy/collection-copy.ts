@@ -121,13 +121,13 @@ export class CollectionCopy {
       // The bytes of a collection are known once every instance has ended its copy, which a single instance finds out by
       // itself. Then the two reads take one round trip. Otherwise the catalog is read after the list, because it has the
       // bytes of the copies that others have ended until then.
-      const isKnown = isCopied() && catalog.entries().every(({ totalCopied }) => totalCopied !== null)
+      const knowsBytes = isCopied() && catalog.entries().every(({ totalCopied }) => totalCopied !== null)
       const [copying] = await both(
         metadata.collections.copying(partitionCount, this.#signal),
-        isKnown ? reload() : this.#reloadInTerm(),
+        knowsBytes ? reload() : this.#reloadInTerm(),
       )
       if (copying.length > 0) return false
-      if (!isKnown) await reload()
+      if (!knowsBytes) await reload()
       return isCopied()
     })
   }

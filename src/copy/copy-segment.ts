@@ -5,7 +5,7 @@ import { idElementOf, identityKey, idOf } from '../documents/identity.ts'
 import { readMaxKey, scanLimitMS } from '../documents/read-documents.ts'
 import type { StatementError } from '../documents/write-documents.ts'
 import { targetOf } from '../documents/write-identities.ts'
-import { nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
+import { firstBatchSize, nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
 import type { CatalogEntry, Segment } from '../domain/catalog.ts'
 import type { ClusterTime } from '../domain/cluster-time.ts'
 import { isCapped } from '../domain/definition.ts'
@@ -156,13 +156,11 @@ const unmeasuredBatchDocuments = 200
  * bytes, in case the first documents are larger than the average.
  */
 export function firstBatchOf(
-  { estimatedBytes, estimatedDocuments }: Pick<CatalogEntry, 'estimatedBytes' | 'estimatedDocuments'>,
-  max: ReadBatch,
+  size: Pick<CatalogEntry, 'estimatedBytes' | 'estimatedDocuments'>,
+  { documents, bytes }: ReadBatch,
 ): number {
-  const unmeasured = Math.ceil((unmeasuredBatchDocuments * max.bytes) / batchBytesMax)
-  if (estimatedDocuments === 0) return unmeasured
-  const size = { documents: estimatedDocuments, bytes: estimatedBytes }
-  return nextBatchSize(size, { documents: max.documents, bytes: max.bytes / 2 }, unmeasured)
+  const unmeasured = Math.ceil((unmeasuredBatchDocuments * bytes) / batchBytesMax)
+  return firstBatchSize(size, { documents, bytes: bytes / 2 }, unmeasured)
 }
 
 function limits(throttle: Throttle): ReadBatch {

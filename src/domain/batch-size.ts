@@ -12,3 +12,17 @@ export function nextBatchSize(read: ReadBatch, max: ReadBatch, previous: number)
   const fitting = Math.floor((max.bytes * read.documents) / read.bytes)
   return Math.max(1, Math.min(max.documents, fitting))
 }
+
+/**
+ * Returns the number of documents to read first from a collection whose estimated size is known, within both limits of `max`
+ * by its average document.
+ * @param unmeasured the result if the size is not known
+ */
+export function firstBatchSize(
+  { estimatedBytes, estimatedDocuments }: { estimatedBytes: number; estimatedDocuments: number },
+  max: ReadBatch,
+  unmeasured: number,
+): number {
+  if (estimatedDocuments === 0) return unmeasured
+  return nextBatchSize({ documents: estimatedDocuments, bytes: estimatedBytes }, max, unmeasured)
+}

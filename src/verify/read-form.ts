@@ -1,6 +1,6 @@
 import { firstBatchDocuments, sizeForNext } from '../documents/range-reader.ts'
 import type { ScanShape } from '../documents/read-documents.ts'
-import { nextBatchSize } from '../domain/batch-size.ts'
+import { firstBatchSize, nextBatchSize, type ReadBatch } from '../domain/batch-size.ts'
 import type { CatalogEntry } from '../domain/catalog.ts'
 import type { InitialCompareMethod } from '../domain/compare-method.ts'
 import { hashedBytesMax, hashProjection, sizeOfHashed } from '../mongo/document-hash.ts'
@@ -58,11 +58,6 @@ export const readForms: Readonly<Record<InitialCompareMethod, ReadForm>> = {
 }
 
 /** If the copy has recorded the size of the collection's documents, a larger first batch saves one round trip in each range. */
-function firstBatchOf(
-  { estimatedBytes, estimatedDocuments }: CatalogEntry,
-  max: { documents: number; bytes: number },
-): number {
-  if (estimatedBytes === 0 || estimatedDocuments === 0) return firstBatchDocuments
-  const size = { documents: estimatedDocuments, bytes: estimatedBytes }
-  return Math.max(firstBatchDocuments, nextBatchSize(size, max, 0))
+function firstBatchOf(entry: CatalogEntry, max: ReadBatch): number {
+  return Math.max(firstBatchDocuments, firstBatchSize(entry, max, firstBatchDocuments))
 }

@@ -102,7 +102,7 @@ it('a distant server gets as much to do as a nearby one, as far as the limits al
       expect(near.underWay).toBe(one.base)
       const isLimited = far.underWay >= Math.min(4 * one.base, 16)
       // The number of batches is whole, and a batch that waits makes the server look slower, which costs some of the
-      // throughput where few batches are under way: at most 0.15 in 4,000 cases.
+      // throughput where few batches are under way. The lowest of 4,000 cases was 0.848.
       if (!isLimited) expect(far.perSecond).toBeGreaterThan(0.8 * near.perSecond)
     }),
     { numRuns: 200, examples: [[{ base: 2, cores: 2, serviceMS: 61, roundTripMS: 197 }]] },
